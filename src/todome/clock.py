@@ -1,0 +1,162 @@
+"""Where in the run we are: the step, whether the window is open, whose turn it is.
+
+The clock moves when the scheduler steps, when a host says so (`at`), or, with neither, with every call of the model.
+"""
+
+import functools
+import weakref
+from typing import Any
+
+import torch
+
+from .reductions import Reduction, reject
+
+
+class Clock:
+    """Tells the hooks of one patch whether they are on and which turn it is.
+
+    `active` is a Python bool (two graphs under torch.compile at most); `turn` is a tensor on the model's device that is
+    overwritten in place, so that compiled and replayed graphs see it move.
+    """
+
+    def __init__(self, reduction: Reduction) -> None:
+        self.reduction = reduction
+        self.step, self.steps = 0, None
+        self.calls = 0
+        self.active = True
+        self.turn = torch.zeros(1, dtype=torch.long, device="cpu")
+        self.told = False  # whether the user was told that there is nothing to do
+        self.models: list[weakref.ref[Any]] = []
+        self.pipelines: list[weakref.ref[Any]] = []
+        self.schedulers: list[weakref.ref[Any]] = []
+
+    def at(self, step: int, steps: int | None) -> None:
+        """Moves to a step of so many; None where nobody knows how many."""
+        self.step, self.steps = step, steps
+        if self.reduction.windowed and steps is not None:
+            done = step + 1e-6  # so that 0.1 + 0.2 of 10 steps are 3
+            self.active = self.reduction.start * steps <= done < self.reduction.stop * steps
+        self.turn.fill_(self.reduction.turn(step))
+
+    def begin(self, steps: int) -> None:
+        self.calls = 0
+        self.at(0, steps)
+
+    def stepped(self, skipped: int) -> None:
+        """One step is done; `skipped` ones (img2img) never run. Only the first step can tell."""
+        if self.steps is not None:
+            self.at(self.step + 1, self.steps - skipped if self.step == 0 else self.steps)
+
+    def called(self, device: torch.device) -> None:
+        """The model is called. Where nobody drives the clock, that is a step."""
+        self.follow()
+        if self.turn.device != device:
+            self.turn = self.turn.to(device)
+        if self.steps is not None and self.step < self.steps:
+            return
+        if self.reduction.windowed:
+            window = (self.reduction.start, self.reduction.stop)
+            remedy = "Use apply(..., scheduler=...), or patch.at(step, steps) before each step"
+            allowed = "(0.0, 1.0) for a model that runs without a scheduler that todome knows"
+            reject("(start, stop)", window, allowed, remedy, RuntimeError)
+        self.at(self.calls, None)
+        self.calls += 1
+
+    def watch(self, pipeline: Any) -> None:
+        """Follows whatever scheduler the pipeline has at the time, also after it was swapped."""
+        self.pipelines.append(weakref.ref(pipeline))
+        scheduler = getattr(pipeline, "scheduler", None)
+        if scheduler is not None:
+            # Its timesteps may be those of a run that is over; step_index is None until the first step of a new one.
+            self.listen(scheduler, amid=getattr(scheduler, "step_index", 0) is None)
+
+    def follow(self) -> None:
+        for pipeline in self.pipelines:
+            scheduler = getattr(pipeline(), "scheduler", None)
+            if scheduler is not None:
+                self.listen(scheduler)
+
+    def listen(self, scheduler: Any, amid: bool = True) -> None:
+        """Moves with this scheduler from now on; `amid` the run it is set to, where it is set to one."""
+        if any(known() is scheduler for known in self.schedulers):
+            return
+        self.schedulers.append(weakref.ref(scheduler))
+        listen(scheduler, self)
+        if amid and getattr(scheduler, "num_inference_steps", None):
+            self.begin(len(scheduler.timesteps))
+
+    def inherit(self, other: "Clock") -> None:
+        """Follows what the patch it replaces followed: pipelines that share a model go on driving it."""
+        for pipeline in filter(None, (known() for known in other.pipelines)):
+            self.watch(pipeline)
+        for scheduler in filter(None, (known() for known in other.schedulers)):
+            self.listen(scheduler, amid=False)
+
+    def left(self, model: Any) -> None:
+        """No hook of this clock is on the model any more. After the last one, nothing is followed."""
+        self.models = [known for known in self.models if known() is not None and known() is not model]
+        if not self.models:
+            for scheduler in filter(None, (known() for known in self.schedulers)):
+                forget(scheduler, self)
+            self.pipelines, self.schedulers = [], []
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy of the model is another model: nothing that drives this one drives it.
+        return self.__dict__ | {"models": [], "pipelines": [], "schedulers": []}
+
+
+class Tap:
+    """A method of one scheduler that also tells the clocks; `__wrapped__` keeps the signature pipelines ask for."""
+
+    def __init__(self, scheduler: Any, name: str) -> None:
+        self.scheduler, self.name = scheduler, name
+        self.replaced = vars(scheduler).get(name)
+        self.clocks: list[Clock] = []
+        functools.update_wrapper(self, getattr(scheduler, name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self.__wrapped__(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+        for clock in self.clocks:
+            if self.name == "set_timesteps":
+                clock.begin(len(self.scheduler.timesteps))
+            else:
+                first = clock.step == 0
+                clock.stepped(skipped_steps(self.scheduler, args, kwargs) if first else 0)
+        return result
+
+    def restore(self) -> None:
+        if self.replaced is None:
+            delattr(self.scheduler, self.name)
+        else:
+            setattr(self.scheduler, self.name, self.replaced)
+
+
+TAPPED = ("set_timesteps", "step")
+
+
+def listen(scheduler: Any, clock: Clock) -> None:
+    for name in TAPPED:
+        tap = vars(scheduler).get(name)
+        if not isinstance(tap, Tap):
+            tap = Tap(scheduler, name)
+            setattr(scheduler, name, tap)
+        tap.clocks.append(clock)
+
+
+def forget(scheduler: Any, clock: Clock) -> None:
+    for name in TAPPED:
+        tap = vars(scheduler).get(name)
+        if isinstance(tap, Tap):
+            tap.clocks = [c for c in tap.clocks if c is not clock]
+            if not tap.clocks:
+                tap.restore()
+
+
+def skipped_steps(scheduler: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """How many of the scheduler's timesteps lie before the one it has just stepped from (img2img begins amid them)."""
+    index = getattr(scheduler, "step_index", None)
+    if index is not None:
+        return index - 1
+    timestep = float(args[1] if len(args) > 1 else kwargs["timestep"])
+    timesteps = scheduler.timesteps.tolist()  # DDIM, DDPM, PNDM: one look per run
+    return timesteps.index(timestep) if timestep in timesteps else 0

@@ -1,0 +1,97 @@
+"""Which rows of a token grid are kept: pure tensor functions that know nothing of models or steps.
+
+A grid of (h, w) tokens is cut into cells of about `factor` x `factor`. Each cell is seen through one of its members at a
+time; its *order* says which one in which turn. Token downsampling (ToDo, arXiv 2402.13573) always keeps the first member.
+"""
+
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Grid: TypeAlias = tuple[int, int]
+Phase: TypeAlias = Literal["dither", "fixed", "random"]
+
+
+class Spans(NamedTuple):
+    """One axis of a grid cut into pieces: where each begins and how long it is."""
+
+    starts: Tensor
+    lengths: Tensor
+
+
+class Order(NamedTuple):
+    """The rows a grid keeps, turn by turn: cell c keeps `rows[turn % sizes[c], c]`."""
+
+    rows: Tensor  # (longest, cells)
+    sizes: Tensor  # (1, cells)
+
+    def to(self, device: torch.device) -> "Order":
+        return Order(self.rows.to(device), self.sizes.to(device))
+
+
+def nearest_spans(length: int, factor: float) -> Spans:
+    """Cuts an axis into int(length / factor) pieces that begin where ToDo's nearest sampling lands."""
+    axis = torch.arange(length, dtype=torch.float32, device="cpu").view(1, 1, length)
+    starts = F.interpolate(axis, size=int(length / factor), mode="nearest").flatten().long()
+    return Spans(starts, torch.diff(starts, append=torch.tensor([length])))
+
+
+def whole_spans(length: int, stride: int) -> Spans:
+    """Cuts an axis into whole strides from its beginning; what is left over at the end is in no piece."""
+    starts = torch.arange(length // stride, device="cpu") * stride
+    return Spans(starts, torch.full_like(starts, stride))
+
+
+def raster_order(rows: Spans, columns: Spans, width: int) -> Order:
+    """Every cell keeps its members from left to right and top to bottom, beginning with its corner."""
+    top, left = (t.flatten() for t in torch.meshgrid(rows.starts, columns.starts, indexing="ij"))  # (cells,)
+    tall, wide = (t.flatten() for t in torch.meshgrid(rows.lengths, columns.lengths, indexing="ij"))
+    sizes = (tall * wide)[None]  # (1, cells)
+    member = torch.arange(int(sizes.max()), device="cpu")[:, None] % sizes  # (longest, cells)
+    return Order((top + member // wide) * width + left + member % wide, sizes)
+
+
+def shuffled_order(order: Order, seed: int) -> Order:
+    """Every cell keeps its members in an order of its own. This function alone decides what dithering looks like.
+
+    Own orders beat one order for the whole grid, which can alias with the structure of a picture (docs/quality.md).
+    """
+    generator = torch.Generator("cpu").manual_seed(seed)
+    draw = torch.rand(order.rows.shape, generator=generator, device="cpu")
+    filler = torch.arange(len(draw), device="cpu")[:, None] >= order.sizes  # short cells end before the longest
+    return Order(order.rows.gather(0, draw.masked_fill(filler, 2.0).argsort(0)), order.sizes)
+
+
+def downsampled_order(grid: Grid, factor: float, phase: Phase, seed: int) -> Order:
+    """The order in which a grid keeps 1 key in factor x factor."""
+    height, width = grid
+    order = raster_order(nearest_spans(height, factor), nearest_spans(width, factor), width)
+    if phase == "fixed":
+        return Order(order.rows[:1], torch.ones_like(order.sizes))
+    return shuffled_order(order, seed)
+
+
+def kept_rows(order: Order, turn: Tensor) -> Tensor:
+    """The rows kept in this turn, a tensor of one element: nothing is read from the device, so graphs can replay it."""
+    return order.rows.gather(0, turn % order.sizes).squeeze(0)  # (cells,)
+
+
+def kept_count(grid: Grid, factor: float) -> int:
+    return int(grid[0] / factor) * int(grid[1] / factor)
+
+
+def smallest_factor(grid: Grid, most: int) -> int:
+    """The smallest whole factor that leaves at most `most` keys."""
+    factor = 1
+    while kept_count(grid, factor) > most:
+        factor += 1
+    return factor
+
+
+def leftover_rows(grid: Grid, stride: Grid) -> Tensor:
+    """The rows of a grid right of and below its whole strides."""
+    outside = torch.ones(grid, dtype=torch.bool, device="cpu")
+    outside[: grid[0] // stride[0] * stride[0], : grid[1] // stride[1] * stride[1]] = False
+    return cast(Tensor, outside.flatten().nonzero()).flatten()

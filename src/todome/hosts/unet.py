@@ -1,0 +1,268 @@
+"""Models made of BasicTransformerBlocks: the UNets of diffusers, CompVis, Stability and kohya, ControlNet, PixArt, DiT.
+
+Found by class *name* along the MRO, so that none of these packages is imported. Nothing of theirs is copied or replaced:
+a hook reads the grid where the model knows it, others change what goes into the attention layers.
+"""
+
+import inspect
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..clock import Clock
+from ..grid import Grid, Order, downsampled_order, kept_count, kept_rows
+from ..hooks import Arguments, Hook, first, hang_after, hang_before, unwrapped, with_first
+from ..matching import Cells, Matching, match, matching_cells, merge, unmerge
+from ..reductions import Downsample, Merge, Reduction, drawn, reject
+
+HOLDERS = {
+    "Transformer2DModel",  # diffusers' UNets and ControlNets, kohya's sd-scripts
+    "TransformerSpatioTemporalModel",  # Stable Video Diffusion
+    "SpatialTransformer",  # CompVis, Stability: ldm, sgm
+    "PixArtTransformer2DModel",
+    "DiTTransformer2DModel",
+}
+STAGES = (("down_blocks", "mid_block", "up_blocks"), ("input_blocks", "middle_block", "output_blocks"))
+
+
+def is_named(module: Any, names: set[str]) -> bool:
+    return any(cls.__name__ in names for cls in type(module).__mro__)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One block with self-attention, and the module around it that sees the grid."""
+
+    block: Any
+    holder: nn.Module
+    scale: int  # how often the latent was halved before it
+    level: int  # 1 = the finest scale at which the model has self-attention
+
+
+def find_layers(root: nn.Module) -> list[Layer]:
+    """Every block whose tokens are those of an image."""
+    scales = dict(holder_scales(root))
+    holders = [m for m in root.modules() if is_named(m, HOLDERS) and hasattr(m, "transformer_blocks")]
+    found = [(block, holder, scales.get(holder, 0)) for holder in holders for block in image_blocks(holder)]
+    levels = {scale: level for level, scale in enumerate(sorted({scale for *_, scale in found}), start=1)}
+    return [Layer(block, holder, scale, levels[scale]) for block, holder, scale in found]
+
+
+def image_blocks(holder: Any) -> Iterator[nn.Module]:
+    """The blocks of a holder that attend over its grid, where they attend to themselves at all."""
+    for block in map(unwrapped, holder.transformer_blocks):
+        only_text = getattr(block, "only_cross_attention", False) or getattr(block, "disable_self_attn", False)
+        if is_named(block, {"BasicTransformerBlock"}) and not only_text:
+            yield block
+
+
+def holder_scales(root: nn.Module) -> Iterator[tuple[nn.Module, int]]:
+    """How often the latent was halved when it reaches each holder, read off the order of the stages."""
+    for model in root.modules():
+        scale = 0
+        for stage in stages(model):
+            yield from ((m, scale) for m in stage.modules() if is_named(m, HOLDERS))
+            kinds = {type(m).__name__ for m in stage.modules()}
+            scale += any("Downsample" in kind for kind in kinds) - any("Upsample" in kind for kind in kinds)
+
+
+def stages(model: nn.Module) -> Iterator[nn.Module]:
+    for names in STAGES:
+        for name in names:
+            part = getattr(model, name, None)
+            yield from part if isinstance(part, nn.ModuleList) else filter(None, [part])
+
+
+class GridReader(Hook):
+    """Notes the grid of the tokens that the blocks inside a holder are about to see."""
+
+    def __init__(self, holder: nn.Module, clock: Clock) -> None:
+        super().__init__(clock)
+        self.grid: Grid | None = None
+        self.patch: int = getattr(getattr(holder, "config", None), "patch_size", None) or 1  # DiT, PixArt
+        hang_before(holder, self.before)
+
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        height, width = first(args, kwargs).shape[-2:]  # (batch, channels, height, width)
+        # operator.index: under torch.compile a size may be a symbol, and one graph per grid is wanted
+        self.grid = operator.index(height // self.patch), operator.index(width // self.patch)
+
+
+class Reducer(Hook):
+    """Reduces the tokens of one block. `seen` says how many it leaves of each grid it has met."""
+
+    def __init__(self, reader: GridReader, setting: Any, seed: int, clock: Clock) -> None:
+        super().__init__(clock)
+        self.reader, self.setting, self.seed = reader, setting, seed
+        self.tables: dict[Grid, Any] = {}
+        self.seen: dict[Grid, int] = {}
+
+    def grid_of(self, x: Tensor) -> Grid | None:
+        """The grid of these tokens; None where reduction is off or where others (HyperTile) have regrouped them."""
+        grid = self.reader.grid
+        fits = self.clock.active and grid is not None and x.ndim == 3 and x.shape[1] == grid[0] * grid[1]
+        return grid if fits else None
+
+    @torch.compiler.assume_constant_result
+    def reduces(self, grid: Grid, device: torch.device) -> bool:
+        """Whether fewer tokens of this grid are left, with its table made. torch.compile runs it while it traces only."""
+        tokens = grid[0] * grid[1]
+        self.seen[grid] = self.left_of(grid)
+        known = self.tables.get(grid)
+        if self.seen[grid] < tokens and (known is None or known.rows.device != device):
+            with torch.inference_mode(False):
+                self.tables[grid] = self.table_of(grid).to(device)
+        return self.seen[grid] < tokens
+
+    def left_of(self, grid: Grid) -> int:
+        """How many tokens of a grid are left."""
+        raise TypeError(f"{type(self).__name__} reduces nothing.")
+
+    def table_of(self, grid: Grid) -> Order | Cells:
+        """What has to be made once for a grid."""
+        raise TypeError(f"{type(self).__name__} reduces nothing.")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"tables": {}}  # made again from the seed
+
+
+class KeptKeys(Reducer):
+    """Hands a self-attention the kept rows of its own input as context: selecting commutes with projecting to K and V."""
+
+    def __init__(self, layer: Layer, reduction: Downsample, *common: Any) -> None:
+        super().__init__(*common)
+        self.reduction = reduction
+        self.context = context_name(layer.block.attn1)
+        hang_before(layer.block.attn1, self.before_attention)
+
+    def before_attention(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+        x = first(args, kwargs)  # (batch, tokens, channels)
+        grid = self.grid_of(x)
+        if grid is None or not attends_to_itself(module, args, kwargs, self.context):
+            return None
+        refuse_fused(module)
+        if not self.reduces(grid, x.device):
+            return None
+        rows = kept_rows(self.tables[grid], self.clock.turn.to(x.device))
+        return args, {**kwargs, **kept_masks(kwargs, rows, x.shape[1]), self.context: kept_context(x, rows, kwargs)}
+
+    def left_of(self, grid: Grid) -> int:
+        return kept_count(grid, self.reduction.factor_on(grid, self.setting))
+
+    def table_of(self, grid: Grid) -> Order:
+        factor = self.reduction.factor_on(grid, self.setting)
+        return downsampled_order(grid, factor, self.reduction.phase, self.seed)
+
+
+def context_name(attention: nn.Module) -> str:
+    parameters = inspect.signature(attention.forward).parameters
+    return "encoder_hidden_states" if "encoder_hidden_states" in parameters else "context"
+
+
+def attends_to_itself(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], context: str) -> bool:
+    """False where the block passes text to its first attention, or where PAG's processor reads nothing but its input."""
+    given = kwargs.get(context) is not None or (len(args) > 1 and args[1] is not None)
+    return not given and "PAG" not in type(getattr(module, "processor", None)).__name__
+
+
+def kept_context(x: Tensor, rows: Tensor, kwargs: dict[str, Any]) -> Tensor:
+    kept = x.index_select(1, rows)  # (batch, kept, channels)
+    extra = kwargs.get("additional_tokens")  # sgm prepends them to the queries, so they belong to the keys as well
+    return kept if extra is None else torch.cat([extra, kept], 1)
+
+
+def token_masks(kwargs: dict[str, Any], tokens: int) -> dict[str, Tensor]:
+    """The masks among the arguments of an attention that speak of single tokens."""
+    masks = {name: kwargs[name] for name in ("attention_mask", "mask") if kwargs.get(name) is not None}
+    return {name: mask for name, mask in masks.items() if mask.shape[-1] == tokens}
+
+
+def kept_masks(kwargs: dict[str, Any], rows: Tensor, tokens: int) -> dict[str, Tensor]:
+    return {name: mask.index_select(-1, rows) for name, mask in token_masks(kwargs, tokens).items()}
+
+
+def check_layers(layers: list[Layer], settings: dict[int, Any], reduction: Reduction) -> None:
+    """Refuses what could not work, before anything is hung."""
+    if isinstance(reduction, Downsample):
+        for layer in layers:
+            if layer.level in settings:
+                refuse_fused(layer.block.attn1)
+
+
+def refuse_fused(attention: nn.Module) -> None:
+    if getattr(attention, "fused_projections", False):
+        remedy = "Call unfuse_qkv_projections() first, or use todome.Merge"
+        reject("fused_projections", True, "False: keys need a projection of their own", remedy, RuntimeError)
+
+
+class MergedTokens(Reducer):
+    """Matches the tokens of a block once, then merges what goes into its parts and unmerges what comes out."""
+
+    def __init__(self, layer: Layer, reduction: Merge, *common: Any) -> None:
+        super().__init__(*common)
+        self.reduction = reduction
+        self.matching: Matching | None = None
+        hang_before(layer.block, self.before_block)
+        hang_after(layer.block, self.after_block)
+        wanted = {"attn1": reduction.attention, "attn2": reduction.cross_attention, "ff": reduction.feed_forward}
+        for part in (getattr(layer.block, name, None) for name, want in wanted.items() if want):
+            if part is not None:
+                hang_before(part, self.before_part)
+                hang_after(part, self.after_part)
+
+    def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = first(args, kwargs)  # (batch, tokens, channels)
+        grid = self.grid_of(x)
+        self.matching = None
+        if grid is not None and self.reduces(grid, x.device):
+            merged = grid[0] * grid[1] - self.seen[grid]
+            self.matching = match(x, self.tables[grid], self.clock.turn.to(x.device), merged)
+
+    def before_part(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+        x = first(args, kwargs)
+        matching = self.matching
+        # Not the chunks of a chunked feed-forward, nor an attention whose mask speaks of single tokens.
+        if matching is None or x.shape[1] != matching.place.shape[1] or token_masks(kwargs, x.shape[1]):
+            return None
+        return with_first(merge(x, matching), args, kwargs)
+
+    def after_part(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
+        matching = self.matching
+        if matching is None or output.shape[1] != matching.sizes.shape[1]:
+            return None
+        return unmerge(output, matching)
+
+    def after_block(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        if not torch.is_grad_enabled():  # with gradients, ldm recomputes the inside of a block without calling it
+            self.matching = None
+
+    def left_of(self, grid: Grid) -> int:
+        return grid[0] * grid[1] - self.reduction.merged_on(grid, self.setting)
+
+    def table_of(self, grid: Grid) -> Cells:
+        return matching_cells(grid, self.reduction.stride, self.reduction.random, self.seed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"matching": None}
+
+
+def reduce_layers(layers: list[Layer], settings: dict[int, Any], clock: Clock) -> dict[Layer, Reducer]:
+    """Hangs on every layer whose level has a setting what the clock's reduction asks for."""
+    reduction = clock.reduction
+    readers: dict[nn.Module, GridReader] = {}
+    reducers: dict[Layer, Reducer] = {}
+    for index, layer in enumerate(layers):
+        if layer.level not in settings:
+            continue
+        if layer.holder not in readers:
+            readers[layer.holder] = GridReader(layer.holder, clock)
+        common = readers[layer.holder], settings[layer.level], drawn(reduction.seed, index), clock
+        if isinstance(reduction, Downsample):
+            reducers[layer] = KeptKeys(layer, reduction, *common)
+        elif isinstance(reduction, Merge):
+            reducers[layer] = MergedTokens(layer, reduction, *common)
+    return reducers

@@ -1,0 +1,208 @@
+"""What a user can ask for: frozen, validated descriptions that know nothing of models."""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Literal, NoReturn, get_args
+
+from .grid import Grid, Phase, kept_count, smallest_factor
+
+AUTO_KEYS = 4096  # "auto" leaves at most this many keys: what SD 1.x has at 512 px, where attention is cheap
+
+
+def reject(field: str, value: Any, allowed: str, remedy: str, kind: type[Exception] = ValueError) -> NoReturn:
+    """Every message of bad input: the field, the value given, what is allowed, what to do instead."""
+    raise kind(f"{field}={value!r} cannot be used. Allowed: {allowed}. {remedy}.")
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+class Reduction:
+    """What Downsample and Merge have in common: when they are on, and where their randomness comes from."""
+
+    start: float
+    stop: float
+    seed: int
+
+    @property
+    def windowed(self) -> bool:
+        return (self.start, self.stop) != (0.0, 1.0)
+
+    def turn(self, step: int) -> int:
+        """Which turn of every cell's order it is in this step."""
+        raise TypeError(f"{type(self).__name__} is not a reduction: use todome.Downsample or todome.Merge.")
+
+    def levels(self, available: int) -> dict[int, Any]:
+        """The setting of each level that is to be reduced, of the `available` ones."""
+        raise TypeError(f"{type(self).__name__} is not a reduction: use todome.Downsample or todome.Merge.")
+
+    def _check_common(self) -> None:
+        for field in ("start", "stop"):
+            value = getattr(self, field)
+            if not is_number(value) or not 0 <= value <= 1:
+                reject(field, value, "a fraction of the steps from 0 to 1", "start=0, stop=1 is the whole run")
+        if self.start > self.stop:
+            remedy = f"Swap them, or raise stop to {self.start} or more"
+            reject("start", self.start, f"at most stop, which is {self.stop}", remedy)
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
+            reject("seed", self.seed, "a whole number of at least 0", "The default is seed=0")
+
+
+@dataclass(frozen=True)
+class Downsample(Reduction):
+    """Every query stays; it attends to 1 key in factor x factor (ToDo, arXiv 2402.13573), dithered.
+
+    Important:
+        factor: How much to reduce. `"auto"` (default) is the smallest whole factor that leaves at most 4096 keys at each
+            level: 1 at 512 px, 2 at 1024, 3 at 1536, 4 at 2048 on SD 1.x. A number is for level 1, the finest resolution
+            at which the model has self-attention; a sequence gives each level its own, `(2, 2)`, which is faster still
+            and costs fidelity. Floats such as 1.5 work.
+        stop: The fraction of the steps after which it is off. 0.8 brings back most of the last difference to the dense
+            picture for a fifth of the gain.
+
+    To tinker with:
+        phase: Which key of each cell is kept. `"dither"` (default) keeps another one at every step, each exactly once in
+            factor x factor steps: its errors cancel out over the run. `"fixed"` always keeps the corner, as ToDo does.
+            `"random"` draws one at every step.
+        start: The fraction of the steps before which it is off.
+        seed: Of the orders and draws. The same seed gives the same picture.
+    """
+
+    factor: float | Sequence[float] | Literal["auto"] = "auto"
+    phase: Phase = "dither"
+    start: float = 0.0
+    stop: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "factor", self._checked_factor(self.factor))
+        if self.phase not in get_args(Phase):
+            reject("phase", self.phase, '"dither", "fixed" or "random"', '"dither" is closest to the dense picture')
+        self._check_common()
+
+    @staticmethod
+    def _checked_factor(factor: Any) -> Any:
+        allowed = '"auto", a number of at least 1, or one number per level'
+        if factor == "auto" and isinstance(factor, str):
+            return factor
+        if isinstance(factor, str) or not (is_number(factor) or isinstance(factor, Sequence)):
+            reject("factor", factor, allowed, "Use factor=2 to keep 1 key in 4", TypeError)
+        factors = tuple(factor) if isinstance(factor, Sequence) else (factor,)
+        if not factors:
+            reject("factor", factor, allowed, "Use factor=(2, 2) for the first two levels")
+        for one in factors:
+            if not is_number(one):
+                reject("factor", factor, allowed, "Use factor=2 to keep 1 key in 4", TypeError)
+            if not math.isfinite(one) or one < 1:
+                reject("factor", factor, allowed, "Use factor=1 to leave a level dense")
+        return factors if isinstance(factor, Sequence) else factor
+
+    def turn(self, step: int) -> int:
+        return drawn(self.seed, step) if self.phase == "random" else step
+
+    def levels(self, available: int) -> dict[int, float | Literal["auto"]]:
+        if isinstance(self.factor, str):
+            return dict.fromkeys(range(1, available + 1), self.factor)
+        return per_level("factor", self.factor, available, off=1)
+
+    @staticmethod
+    def factor_on(grid: Grid, factor: float | Literal["auto"]) -> float:
+        """The factor a level's setting means on this grid; 1 is dense."""
+        if factor == "auto":
+            return smallest_factor(grid, AUTO_KEYS)
+        if kept_count(grid, factor) == 0:
+            remedy = "Lower the factor, or make the picture larger"
+            reject("factor", factor, f"at most {min(grid)} on a grid of {grid[0]}x{grid[1]} tokens", remedy)
+        return factor
+
+
+@dataclass(frozen=True)
+class Merge(Reduction):
+    """Alike tokens are averaged before a layer and copied apart after it (ToMe for SD, arXiv 2303.17604).
+
+    Important:
+        ratio: The share of tokens that are merged into others. 0.5 (default) is what ToMe recommends; at most
+            1 - 1 / (stride[0] * stride[1]). A number is for level 1, a sequence gives each level its own.
+        stop: The fraction of the steps after which it is off.
+
+    To tinker with:
+        stride: One destination in stride[0] x stride[1] tokens (height, width). Larger strides allow larger ratios.
+        random: Draw the destination of each cell anew at every step (default), instead of its corner.
+        attention, cross_attention, feed_forward: Which parts of each block see merged tokens. The last two gain little
+            speed and cost much quality.
+        start: The fraction of the steps before which it is off.
+        seed: Of the draws. The same seed gives the same picture.
+    """
+
+    ratio: float | Sequence[float] = 0.5
+    stride: tuple[int, int] = (2, 2)
+    random: bool = True
+    attention: bool = True
+    cross_attention: bool = False
+    feed_forward: bool = False
+    start: float = 0.0
+    stop: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._check_stride()
+        object.__setattr__(self, "ratio", self._checked_ratio(self.ratio))
+        if not (self.attention or self.cross_attention or self.feed_forward):
+            remedy = "Leave attention=True"
+            reject("attention", False, "at least one of attention, cross_attention, feed_forward", remedy)
+        self._check_common()
+
+    def _check_stride(self) -> None:
+        stride = self.stride
+        whole = isinstance(stride, tuple) and all(isinstance(s, int) and not isinstance(s, bool) for s in stride)
+        if not whole or len(stride) != 2 or min(stride) < 1 or max(stride) < 2:
+            allowed = "two whole numbers of at least 1 (height, width), not both 1"
+            reject("stride", stride, allowed, "The default is stride=(2, 2)")
+
+    @property
+    def most(self) -> float:
+        """The largest ratio the stride allows: everything but one token per cell."""
+        return 1 - 1 / (self.stride[0] * self.stride[1])
+
+    def _checked_ratio(self, ratio: Any) -> Any:
+        allowed = f"from 0 to {self.most:g} with stride={self.stride}, or one such number per level"
+        ratios = tuple(ratio) if isinstance(ratio, Sequence) and not isinstance(ratio, str) else (ratio,)
+        if not all(is_number(one) for one in ratios):
+            reject("ratio", ratio, allowed, "Use ratio=0.5 to merge half of the tokens", TypeError)
+        if not ratios:
+            reject("ratio", ratio, allowed, "Use ratio=(0.5, 0.3) for the first two levels")
+        if not all(0 <= one <= self.most for one in ratios):
+            reject("ratio", ratio, allowed, "Lower the ratio or use a larger stride")
+        return ratios if isinstance(ratio, Sequence) else ratio
+
+    def turn(self, step: int) -> int:
+        return drawn(self.seed, step) if self.random else 0
+
+    def levels(self, available: int) -> dict[int, float]:
+        return per_level("ratio", self.ratio, available, off=0)
+
+    def merged_on(self, grid: Grid, ratio: float) -> int:
+        """How many tokens a level's ratio merges on this grid."""
+        height, width = grid[0] // self.stride[0], grid[1] // self.stride[1]
+        if height * width == 0:
+            allowed = f"at most the grid, which is {grid[0]}x{grid[1]} tokens"
+            reject("stride", self.stride, allowed, "Lower the stride, or make the picture larger")
+        return min(int(grid[0] * grid[1] * ratio), grid[0] * grid[1] - height * width)
+
+
+def per_level(field: str, given: float | Sequence[float], available: int, off: float) -> dict[int, float]:
+    """The levels a number (level 1) or a sequence (level 1, 2, ...) sets to anything but off."""
+    values = tuple(given) if isinstance(given, Sequence) else (given,)
+    if len(values) > available:
+        remedy = f"Leave out the last {len(values) - available}"
+        reject(field, given, f"at most {available} values, one for each level this model has", remedy)
+    return {level: value for level, value in enumerate(values, start=1) if value != off}
+
+
+def drawn(seed: int, step: int) -> int:
+    """A random turn that is a function of (seed, step) alone, so that it can be drawn again."""
+    return random.Random(f"{seed}/{step}").getrandbits(31)

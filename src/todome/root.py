@@ -1,0 +1,41 @@
+"""What happens at the door of a model, outside of every compiled graph: the clock is told, and so is the user."""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .clock import Clock
+from .hooks import Hook, hang_after, hang_before
+from .hosts.unet import Reducer
+from .reductions import AUTO_KEYS, Downsample
+
+
+class Door(Hook):
+    """Hangs on the model that is called at every step."""
+
+    def __init__(self, root: nn.Module, reducers: list[Reducer], clock: Clock) -> None:
+        super().__init__(clock)
+        self.reducers = reducers
+        hang_before(root, self.before)
+        if isinstance(clock.reduction, Downsample) and clock.reduction.factor == "auto":
+            hang_after(root, self.after)
+
+    @torch.compiler.disable
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        tensors = (a for a in (*args, *kwargs.values()) if isinstance(a, Tensor))
+        self.clock.called(next((t.device for t in tensors), self.clock.turn.device))
+
+    @torch.compiler.disable
+    def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """Says once where "auto" found nothing to do; a silent no-op is what users of the peers suffer from."""
+        grids = {grid: left for reducer in self.reducers for grid, left in reducer.seen.items()}
+        if grids and all(left == grid[0] * grid[1] for grid, left in grids.items()) and not self.clock.told:
+            self.clock.told = True
+            height, width = max(grids)
+            warnings.warn(
+                f'factor="auto" leaves this model dense: its finest grid has {height}x{width} tokens, and "auto" reduces '
+                f"grids of more than {AUTO_KEYS}. Use todome.Downsample(factor=2) to reduce it all the same.",
+                stacklevel=2,
+            )

@@ -1,0 +1,200 @@
+"""What a reduction costs beyond the attention it saves: todome beside a bare slice, its bound, and its peers.
+
+    python benchmarks/overhead.py --out benchmarks/results/overhead.json
+
+Times one denoiser call (batch 2: one picture with guidance) in rounds, every method once per round, so that drift of the
+machine hits all alike; dense runs first and last. `replay` is a CUDA graph, the GPU's own time; `eager` is what a plain
+pipeline sees, bound by the launch of kernels at small sizes. Shapes with random weights; needs diffusers and tomesd.
+"""
+
+import argparse
+import contextlib
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import tomesd
+import torch
+from rich.console import Console
+from rich.table import Table
+from shapes import SHAPES, make_inputs, make_unet
+from torch import Tensor
+from torch.nn import functional as F
+from tqdm import tqdm
+
+import todome
+
+FACTORS = {512: 2, 768: 2, 1024: 2, 1536: 3, 2048: 4}
+FIRST_LEVEL = {"sd15": (("down_blocks.0", "up_blocks.3"), 8), "sdxl": (("down_blocks.1", "up_blocks.1"), 16)}
+
+
+class FewKeys:
+    """Self-attention over some rows of its input and nothing around it: the least a reduction of keys can cost."""
+
+    def __init__(self, rows: Callable[[Tensor], Tensor]) -> None:
+        self.rows = rows
+
+    def __call__(self, attn: Any, hidden_states: Tensor, encoder_hidden_states=None, attention_mask=None) -> Tensor:
+        kept = self.rows(hidden_states)
+        q, k, v = attn.to_q(hidden_states), attn.to_k(kept), attn.to_v(kept)
+        q, k, v = (t.unflatten(-1, (attn.heads, -1)).transpose(1, 2) for t in (q, k, v))
+        x = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return attn.to_out[1](attn.to_out[0](x))
+
+
+@contextlib.contextmanager
+def few_keys(unet: Any, shape: str, rows: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    before = unet.attn_processors
+    stages, _ = FIRST_LEVEL[shape]
+    chosen = [name for name in before if name.startswith(stages) and "attn1" in name]
+    unet.set_attn_processor({name: FewKeys(rows) if name in chosen else old for name, old in before.items()})
+    yield
+    unet.set_attn_processor(before)
+
+
+@contextlib.contextmanager
+def peer_tomesd(unet: Any, shape: str) -> Iterator[None]:
+    tomesd.apply_patch(unet, ratio=0.5, use_rand=False, max_downsample=FIRST_LEVEL[shape][1] // 8)
+    yield
+    tomesd.remove_patch(unet)
+
+
+def methods(unet: Any, shape: str, px: int) -> dict[str, Callable[[], contextlib.AbstractContextManager[Any]]]:
+    factor, side = FACTORS[px], px // FIRST_LEVEL[shape][1]
+
+    def sliced(x: Tensor) -> Tensor:
+        return x.unflatten(1, (side, side))[:, ::factor, ::factor].flatten(1, 2)
+
+    return {
+        "dense": contextlib.nullcontext,
+        "todome dithered": lambda: todome.apply(unet, todome.Downsample(factor)),
+        "todome fixed (ToDo)": lambda: todome.apply(unet, todome.Downsample(factor, phase="fixed")),
+        "bare slice": lambda: few_keys(unet, shape, sliced),
+        "bound: 8 keys": lambda: few_keys(unet, shape, lambda x: x[:, :8]),
+        "todome Merge 0.5": lambda: todome.apply(unet, todome.Merge(0.5)),
+        "tomesd 0.5": lambda: peer_tomesd(unet, shape),
+        "dense again": contextlib.nullcontext,
+    }
+
+
+def milliseconds(call: Callable[[], Any], calls: int) -> list[float]:
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(calls + 1)]
+    events[0].record()
+    for event in events[1:]:
+        call()
+        event.record()
+    torch.cuda.synchronize()
+    return [a.elapsed_time(b) for a, b in zip(events, events[1:], strict=False)]
+
+
+def peak_mib(call: Callable[[], Any]) -> float:
+    """Working memory of one call, beyond weights and inputs."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def captured(call: Callable[[], Any]) -> Callable[[], None]:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def measure(shape: str, px: int, batch: int, rounds: int, calls: int, bar: tqdm) -> list[dict[str, Any]]:
+    unet = make_unet(shape, "cuda", torch.float16)
+    inputs = make_inputs(unet, px, batch)
+    call = lambda: unet(**inputs, return_dict=False)  # noqa: E731
+    known = methods(unet, shape, px)
+    times: dict[tuple[str, str], list[float]] = {(mode, name): [] for mode in ("eager", "replay") for name in known}
+    peaks, replays = {}, {}
+    for name, patched in known.items():
+        with patched():
+            milliseconds(call, 3)
+            peaks[name] = peak_mib(call)
+            replays[name] = captured(call)
+    for _ in range(rounds):
+        for name, patched in known.items():
+            with patched():
+                milliseconds(call, 2)
+                times["eager", name] += milliseconds(call, calls)
+            replays[name]()
+            times["replay", name] += milliseconds(replays[name], calls)
+        bar.update()
+    return [summary(shape, px, batch, mode, name, times, peaks[name]) for mode, name in times]
+
+
+def summary(shape: str, px: int, batch: int, mode: str, name: str, times: Any, peak: float) -> dict[str, Any]:
+    mine, dense = times[mode, name], times[mode, "dense"] + times[mode, "dense again"]
+    quarters = statistics.quantiles(mine, n=4)
+    return {
+        "model": shape,
+        "px": px,
+        "batch": batch,
+        "factor": FACTORS[px],
+        "mode": mode,
+        "method": name,
+        "ms": round(quarters[1], 3),
+        "spread_ms": round(quarters[2] - quarters[0], 3),
+        "speedup": round(statistics.median(dense) / quarters[1], 3),
+        "peak_mib": round(peak, 1),
+    }
+
+
+def machine() -> dict[str, Any]:
+    known = {}
+    for package in ("todome", "torch", "diffusers", "tomesd", "triton"):
+        with contextlib.suppress(PackageNotFoundError):
+            known[package] = version(package)
+    known["todome"] = todome.__version__
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "cuda": torch.version.cuda,
+        "versions": known,
+        "date": str(date.today()),
+    }
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    for mode in ("replay", "eager"):
+        table = Table("model", "px", *dict.fromkeys(row["method"] for row in rows), title=f"{mode}: ms (speed-up)")
+        for shape, px in dict.fromkeys((row["model"], row["px"]) for row in rows):
+            cells = [r for r in rows if (r["model"], r["px"], r["mode"]) == (shape, px, mode)]
+            table.add_row(shape, str(px), *(f"{r['ms']:.2f} ({r['speedup']:.2f})" for r in cells))
+        Console(width=200).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--sizes", nargs="+", type=int, choices=FACTORS, default=list(FACTORS))
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--calls", type=int, default=8, help="timed calls per method and round")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/overhead.json"))
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("this benchmark times CUDA graphs and needs a CUDA GPU")
+    torch.backends.cudnn.benchmark = True
+    rows: list[dict[str, Any]] = []
+    cases = [(model, px) for model in options.models for px in options.sizes]
+    with torch.inference_mode(), tqdm(total=len(cases) * options.rounds, unit="round") as bar:
+        for model, px in cases:
+            bar.set_description(f"{model} {px} px")
+            rows += measure(model, px, options.batch, options.rounds, options.calls, bar)
+            written = options.out.with_suffix(".part")
+            written.write_text(
+                json.dumps({"machine": machine(), "command": "benchmarks/overhead.py", "rows": rows}, indent=1)
+            )
+            written.replace(options.out)
+    show(rows)
+
+
+if __name__ == "__main__":
+    main()

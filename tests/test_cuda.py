@@ -1,0 +1,111 @@
+"""What only a GPU can show: graphs that are captured and replayed, and devices that differ."""
+
+import copy
+
+import pytest
+import torch
+from diffusers import UNet2DConditionModel
+
+import todome
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+REDUCTIONS = [
+    todome.Downsample(factor=2),
+    todome.Downsample(factor=(2, 1.5)),
+    todome.Downsample(factor=2, phase="fixed"),
+    todome.Downsample(factor=2, phase="random"),
+    todome.Merge(ratio=(0.5, 0.5)),
+]
+
+
+def tiny_unet() -> UNet2DConditionModel:
+    torch.manual_seed(0)
+    unet = UNet2DConditionModel(
+        sample_size=32,
+        block_out_channels=(64, 128),
+        down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
+        layers_per_block=1,
+        cross_attention_dim=64,
+    )
+    return unet.eval().requires_grad_(False)
+
+
+def inputs(device: str = "cuda", dtype: torch.dtype = torch.float16) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    x, text = torch.randn(2, 4, 32, 34, generator=generator), torch.randn(2, 7, 64, generator=generator)
+    return x.to(device, dtype), torch.tensor(500, device=device), text.to(device, dtype)
+
+
+def outputs(unet, patch, given, steps: int = 6) -> list[torch.Tensor]:
+    results = []
+    for step in range(steps):
+        patch.at(step, steps)
+        results.append(unet(*given).sample.clone())
+    return results
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
+def test_replayed_graph_gives_the_eager_result_at_every_step(reduction):
+    unet, given = tiny_unet().cuda().half(), inputs()
+    patch = todome.apply(unet, reduction)
+    eager = outputs(unet, patch, given)
+    graph = torch.cuda.CUDAGraph()
+    patch.at(0, 6)
+    with torch.cuda.graph(graph):
+        result = unet(*given).sample
+    for step, expected in enumerate(eager):
+        patch.at(step, 6)
+        graph.replay()
+        assert torch.equal(result, expected), f"step {step}"
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
+def test_compiled_graph_gives_the_eager_result_without_recompiling(reduction):
+    torch.compiler.reset()
+    unet, given = tiny_unet().cuda(), inputs(dtype=torch.float32)
+    patch = todome.apply(unet, reduction)
+    eager = outputs(unet, patch, given)
+    compiled = torch.compile(unet, fullgraph=True)
+    outputs(compiled, patch, given, steps=1)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for expected, result in zip(eager, outputs(compiled, patch, given), strict=True):
+            torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
+def test_same_seed_gives_the_same_bits_twice(reduction):
+    unet, given = tiny_unet().cuda().half(), inputs()
+    patch = todome.apply(unet, reduction)
+    for once, again in zip(outputs(unet, patch, given), outputs(unet, patch, given), strict=True):
+        assert torch.equal(once, again)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
+def test_gpu_and_cpu_choose_the_same_tokens(reduction):
+    on_cpu, on_gpu = tiny_unet().double(), tiny_unet().double().cuda()
+    here = outputs(on_cpu, todome.apply(on_cpu, reduction), inputs("cpu", torch.float64))
+    there = outputs(on_gpu, todome.apply(on_gpu, reduction), inputs("cuda", torch.float64))
+    for cpu, gpu in zip(here, there, strict=True):
+        torch.testing.assert_close(gpu.cpu(), cpu, rtol=1e-6, atol=1e-6)
+
+
+def test_a_patched_model_can_move_between_devices():
+    unet = tiny_unet()
+    patch = todome.apply(unet, todome.Downsample(factor=2))
+    before = outputs(unet, patch, inputs("cpu", torch.float32))
+    outputs(unet.cuda(), patch, inputs("cuda", torch.float32))
+    after = outputs(unet.cpu(), patch, inputs("cpu", torch.float32))
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    copied = copy.deepcopy(unet).cuda()
+    assert copied(*inputs("cuda", torch.float32)).sample.is_cuda
+
+
+def test_removing_restores_the_dense_bits():
+    unet, given = tiny_unet().cuda().half(), inputs()
+    dense = unet(*given).sample
+    for reduction in REDUCTIONS:
+        with todome.apply(unet, reduction) as patch:
+            assert not torch.equal(outputs(unet, patch, given, steps=1)[0], dense)
+    assert torch.equal(unet(*given).sample, dense)

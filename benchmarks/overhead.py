@@ -2,14 +2,16 @@
 
     python benchmarks/overhead.py --out benchmarks/results/overhead.json
 
-Times one denoiser call (batch 2: one picture with guidance) in rounds, every method once per round, so that drift of the
-machine hits all alike; dense runs first and last. `replay` is a CUDA graph, the GPU's own time; `eager` is what a plain
-pipeline sees, bound by the launch of kernels at small sizes. Shapes with random weights; needs diffusers and tomesd.
+Times one denoiser call (batch 2: one picture with guidance) in rounds, every method once per round, so that drift of
+the machine hits all alike; dense runs first and last. `replay` is a CUDA graph, the GPU's own time; `eager` is what a
+plain pipeline sees, bound by the launch of kernels at small sizes. Random weights; needs diffusers and tomesd.
 """
 
 import argparse
 import contextlib
+import itertools
 import json
+import platform
 import statistics
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -81,14 +83,16 @@ def methods(unet: Any, shape: str, px: int) -> dict[str, Callable[[], contextlib
     }
 
 
-def milliseconds(call: Callable[[], Any], calls: int) -> list[float]:
+def milliseconds(call: Callable[[], Any], calls: int) -> float:
+    """The median time of some calls, after one that is not timed."""
+    call()
     events = [torch.cuda.Event(enable_timing=True) for _ in range(calls + 1)]
     events[0].record()
     for event in events[1:]:
         call()
         event.record()
     torch.cuda.synchronize()
-    return [a.elapsed_time(b) for a, b in zip(events, events[1:], strict=False)]
+    return statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(events))
 
 
 def peak_mib(call: Callable[[], Any]) -> float:
@@ -107,56 +111,56 @@ def captured(call: Callable[[], Any]) -> Callable[[], None]:
     return graph.replay
 
 
-def measure(shape: str, px: int, batch: int, rounds: int, calls: int, bar: tqdm) -> list[dict[str, Any]]:
+def measure(shape: str, px: int, options: argparse.Namespace, bar: tqdm) -> list[dict[str, Any]]:
     unet = make_unet(shape, "cuda", torch.float16)
-    inputs = make_inputs(unet, px, batch)
-    call = lambda: unet(**inputs, return_dict=False)  # noqa: E731
+    args, kwargs = make_inputs(unet, px, options.batch)
+
+    def call() -> Any:
+        return unet(*args, **kwargs)
+
     known = methods(unet, shape, px)
-    times: dict[tuple[str, str], list[float]] = {(mode, name): [] for mode in ("eager", "replay") for name in known}
+    times: dict[tuple[str, str], list[float]] = {(mode, name): [] for mode in ("replay", "eager") for name in known}
     peaks, replays = {}, {}
     for name, patched in known.items():
         with patched():
             milliseconds(call, 3)
             peaks[name] = peak_mib(call)
             replays[name] = captured(call)
-    for _ in range(rounds):
+    for _ in range(options.rounds):
         for name, patched in known.items():
             with patched():
-                milliseconds(call, 2)
-                times["eager", name] += milliseconds(call, calls)
-            replays[name]()
-            times["replay", name] += milliseconds(replays[name], calls)
+                times["eager", name].append(milliseconds(call, options.calls))
+            times["replay", name].append(milliseconds(replays[name], options.calls))
         bar.update()
-    return [summary(shape, px, batch, mode, name, times, peaks[name]) for mode, name in times]
+    case = {"model": shape, "px": px, "batch": options.batch, "factor": FACTORS[px]}
+    return [{**case, **summary(mode, name, times), "peak_mib": round(peaks[name], 1)} for mode, name in times]
 
 
-def summary(shape: str, px: int, batch: int, mode: str, name: str, times: Any, peak: float) -> dict[str, Any]:
-    mine, dense = times[mode, name], times[mode, "dense"] + times[mode, "dense again"]
-    quarters = statistics.quantiles(mine, n=4)
+def summary(mode: str, name: str, times: dict[tuple[str, str], list[float]]) -> dict[str, Any]:
+    """Speed-ups are compared within each round: the clock of a CPU drifts by more than a reduction costs."""
+    first, last, mine = times[mode, "dense"], times[mode, "dense again"], times[mode, name]
+    speedups = [(a + b) / 2 / c for a, b, c in zip(first, last, mine, strict=True)]
+    low, _, high = statistics.quantiles(speedups, n=4)
     return {
-        "model": shape,
-        "px": px,
-        "batch": batch,
-        "factor": FACTORS[px],
         "mode": mode,
         "method": name,
-        "ms": round(quarters[1], 3),
-        "spread_ms": round(quarters[2] - quarters[0], 3),
-        "speedup": round(statistics.median(dense) / quarters[1], 3),
-        "peak_mib": round(peak, 1),
+        "ms": round(statistics.median(mine), 3),
+        "speedup": round(statistics.median(speedups), 3),
+        "speedup_quartiles": [round(low, 3), round(high, 3)],
     }
 
 
 def machine() -> dict[str, Any]:
-    known = {}
-    for package in ("todome", "torch", "diffusers", "tomesd", "triton"):
+    versions = {"todome": todome.__version__}
+    for package in ("torch", "diffusers", "tomesd"):
         with contextlib.suppress(PackageNotFoundError):
-            known[package] = version(package)
-    known["todome"] = todome.__version__
+            versions[package] = version(package)
+    gpu, cuda = torch.cuda.get_device_name(), torch.version.cuda
     return {
-        "gpu": torch.cuda.get_device_name(),
-        "cuda": torch.version.cuda,
-        "versions": known,
+        "gpu": gpu,
+        "cuda": cuda,
+        "python": platform.python_version(),
+        "versions": versions,
         "date": str(date.today()),
     }
 
@@ -166,8 +170,16 @@ def show(rows: list[dict[str, Any]]) -> None:
         table = Table("model", "px", *dict.fromkeys(row["method"] for row in rows), title=f"{mode}: ms (speed-up)")
         for shape, px in dict.fromkeys((row["model"], row["px"]) for row in rows):
             cells = [r for r in rows if (r["model"], r["px"], r["mode"]) == (shape, px, mode)]
-            table.add_row(shape, str(px), *(f"{r['ms']:.2f} ({r['speedup']:.2f})" for r in cells))
+            table.add_row(shape, str(px), *(f"{r['ms']:.2f} ({r['speedup']:.3f})" for r in cells))
         Console(width=200).print(table)
+
+
+def save(path: Path, options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    """Whole or not at all, after every case: an interrupted run keeps what it has."""
+    command = f"benchmarks/overhead.py --batch {options.batch} --rounds {options.rounds} --calls {options.calls}"
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({"machine": machine(), "command": command, "rows": rows}, indent=1))
+    part.replace(path)
 
 
 def main() -> None:
@@ -175,8 +187,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--sizes", nargs="+", type=int, choices=FACTORS, default=list(FACTORS))
     parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--calls", type=int, default=8, help="timed calls per method and round")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--calls", type=int, default=4, help="timed calls per method and round")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/overhead.json"))
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -187,12 +199,8 @@ def main() -> None:
     with torch.inference_mode(), tqdm(total=len(cases) * options.rounds, unit="round") as bar:
         for model, px in cases:
             bar.set_description(f"{model} {px} px")
-            rows += measure(model, px, options.batch, options.rounds, options.calls, bar)
-            written = options.out.with_suffix(".part")
-            written.write_text(
-                json.dumps({"machine": machine(), "command": "benchmarks/overhead.py", "rows": rows}, indent=1)
-            )
-            written.replace(options.out)
+            rows += measure(model, px, options, bar)
+            save(options.out, options, rows)
     show(rows)
 
 

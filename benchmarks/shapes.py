@@ -29,17 +29,12 @@ def make_unet(shape: str, device: str, dtype: torch.dtype) -> Any:
     return unet.to(dtype=dtype, memory_format=torch.channels_last).eval().requires_grad_(False)  # pyright: ignore
 
 
-def make_inputs(unet: Any, px: int, batch: int) -> dict[str, Any]:
-    """The arguments of one denoiser call; batch 2 is one picture with guidance."""
+def make_inputs(unet: Any, px: int, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of one denoiser call; batch 2 is one picture with guidance. By position: tomesd needs that."""
     tensor = next(unet.parameters()).new_empty
-    inputs = {
-        "sample": tensor(batch, 4, px // 8, px // 8).normal_(),
-        "timestep": torch.tensor(500, device=unet.device),
-        "encoder_hidden_states": tensor(batch, 77, unet.config.cross_attention_dim).normal_(),
-    }
-    if unet.config.addition_embed_type == "text_time":
-        inputs["added_cond_kwargs"] = {
-            "text_embeds": tensor(batch, 1280).normal_(),
-            "time_ids": tensor(batch, 6).fill_(px),
-        }
-    return inputs
+    sample, text = tensor(batch, 4, px // 8, px // 8), tensor(batch, 77, unet.config.cross_attention_dim)
+    args = (sample.normal_(), torch.tensor(500, device=unet.device), text.normal_())
+    if unet.config.addition_embed_type != "text_time":
+        return args, {}
+    added = {"text_embeds": tensor(batch, 1280).normal_(), "time_ids": tensor(batch, 6).fill_(px)}
+    return args, {"added_cond_kwargs": added}

@@ -1,7 +1,7 @@
 """Which rows of a token grid are kept: pure tensor functions that know nothing of models or steps.
 
-A grid of (h, w) tokens is cut into cells of about `factor` x `factor`. Each cell is seen through one of its members at a
-time; its *order* says which one in which turn. Token downsampling (ToDo, arXiv 2402.13573) always keeps the first member.
+A grid of (h, w) tokens is cut into cells of about `factor` x `factor`. Each cell is seen through one of its members at
+a time; its *order* says which one in which turn. Token downsampling (ToDo, arXiv 2402.13573) always keeps the first.
 """
 
 from typing import Literal, NamedTuple, TypeAlias, cast
@@ -56,7 +56,7 @@ def raster_order(rows: Spans, columns: Spans, width: int) -> Order:
 def shuffled_order(order: Order, seed: int) -> Order:
     """Every cell keeps its members in an order of its own. This function alone decides what dithering looks like.
 
-    Own orders beat one order for the whole grid, which can alias with the structure of a picture (docs/quality.md).
+    Own orders are closer to the dense picture than one order for the whole grid, which can alias with its structure.
     """
     generator = torch.Generator("cpu").manual_seed(seed)
     draw = torch.rand(order.rows.shape, generator=generator, device="cpu")

@@ -12,21 +12,21 @@ from torch.nn import functional as F
 
 from .grid import Grid, leftover_rows, raster_order, shuffled_order, whole_spans
 
-SCORES_AT_ONCE = 2**25  # similarities held in memory at a time; 64 MiB in half precision
+SCORES_AT_ONCE = 2**27  # similarities held in memory at a time; 256 MiB in half precision
 
 
 class Cells(NamedTuple):
-    """A grid cut for matching: the members of every cell, turn by turn, and the rows in no cell."""
+    """A grid cut for matching: in each turn, the rows of the destinations and after them those of the sources."""
 
-    rows: Tensor  # (members, cells)
-    leftover: Tensor
+    rows: Tensor  # (turns, tokens)
+    destinations: int
 
     def to(self, device: torch.device) -> "Cells":
-        return Cells(self.rows.to(device), self.leftover.to(device))
+        return Cells(self.rows.to(device), self.destinations)
 
 
 class Matching(NamedTuple):
-    """Which merged token every token went into, and how many went into each."""
+    """Which merged token every token goes into, and how many go into each."""
 
     place: Tensor  # (batch, tokens)
     sizes: Tensor  # (batch, merged tokens, 1)
@@ -35,15 +35,11 @@ class Matching(NamedTuple):
 def matching_cells(grid: Grid, stride: Grid, random: bool, seed: int) -> Cells:
     """One destination per whole stride x stride cell; the right and bottom leftover holds sources only."""
     order = raster_order(whole_spans(grid[0], stride[0]), whole_spans(grid[1], stride[1]), grid[1])
-    order = shuffled_order(order, seed) if random else order
-    return Cells(order.rows, leftover_rows(grid, stride))
-
-
-def split(cells: Cells, turn: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of destinations and of sources in this turn."""
-    members = torch.arange(len(cells.rows), device=cells.rows.device)
-    turned = cells.rows.index_select(0, (members + turn) % len(members))  # (members, cells)
-    return turned[0], torch.cat([turned[1:].flatten(), cells.leftover])
+    members = shuffled_order(order, seed).rows if random else order.rows  # (members, cells)
+    leftover = leftover_rows(grid, stride)
+    turns = range(len(members) if random else 1)
+    rows = [torch.cat([members.roll(-turn, 0).flatten(), leftover]) for turn in turns]
+    return Cells(torch.stack(rows), members.shape[1])
 
 
 def nearest(sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,6 +50,8 @@ def nearest(sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
     batch, count, _ = destinations.shape
     chunk = max(1, SCORES_AT_ONCE // (batch * count))
     found = [(part @ destinations.mT).max(-1) for part in sources.split(chunk, dim=1)]
+    if len(found) == 1:
+        return found[0].values, found[0].indices
     return torch.cat([f.values for f in found], 1), torch.cat([f.indices for f in found], 1)
 
 
@@ -61,35 +59,33 @@ def nearest(sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
 def match(x: Tensor, cells: Cells, turn: Tensor, merged: int) -> Matching:
     """Section 3 of ToMe for SD: the `merged` sources most like a destination go into it, all others stay.
 
-    x: (batch, tokens, channels). The merged sequence is the sources that stay, then the destinations.
+    x: (batch, tokens, channels). The merged sequence is the destinations, then the sources that stay.
     """
-    to, of = split(cells, turn)
-    x = F.normalize(x, dim=-1, eps=torch.finfo(x.dtype).tiny)
-    alike, best = nearest(x.index_select(1, of), x.index_select(1, to))  # (batch, sources)
-    ranked = alike.argsort(dim=-1, descending=True)
-    staying = len(of) - merged
-    into = best.gather(1, ranked[:, :merged]) + staying
-    itself = torch.arange(staying, device=x.device).expand(len(x), -1)
-    of_place = torch.empty_like(ranked).scatter_(1, ranked, torch.cat([into, itself], 1))
-    to_place = torch.arange(staying, staying + len(to), device=x.device).expand(len(x), -1)
-    place = torch.empty(x.shape[:2], dtype=torch.long, device=x.device)
-    place = place.index_copy(1, of, of_place).index_copy(1, to, to_place)
+    rows = cells.rows.index_select(0, turn % len(cells.rows)).squeeze(0)  # (tokens,)
+    x = F.normalize(x, dim=-1, eps=torch.finfo(x.dtype).tiny).index_select(1, rows)
+    batch, tokens, _ = x.shape
+    count = cells.destinations
+    alike, best = nearest(x[:, count:], x[:, :count])  # (batch, sources)
+    staying = alike.argsort(dim=-1, descending=True)[:, merged:]
+    own = torch.arange(tokens - merged, device=x.device).expand(batch, -1)
+    place = torch.cat([own[:, :count], best.scatter(1, staying, own[:, count:])], 1)
+    place = torch.empty_like(place).index_copy_(1, rows, place)  # back in the order of the tokens
     ones = torch.ones_like(place, dtype=torch.float32)
-    sizes = ones.new_zeros(len(x), staying + len(to)).scatter_add_(1, place, ones)
+    sizes = torch.zeros_like(own, dtype=torch.float32).scatter_add_(1, place, ones)
     return Matching(place, sizes.unsqueeze(-1))
 
 
 def merge(x: Tensor, matching: Matching) -> Tensor:
-    """(batch, tokens, channels) -> (batch, merged tokens, channels): the mean of what went into each.
+    """(batch, tokens, channels) -> (batch, merged tokens, channels): the mean of what goes into each.
 
-    Summed in float32: the sum of a few half-precision tokens is exact there, hence the same whatever order a GPU adds in.
+    Summed in float32: there the sum of a few half-precision tokens is exact, whatever order a GPU adds them in.
     """
     batch, merged, _ = matching.sizes.shape
     place = matching.place.unsqueeze(-1).expand(-1, -1, x.shape[-1])
     total = x.new_zeros(batch, merged, x.shape[-1], dtype=torch.float32)
-    return (total.scatter_add(1, place, x.float()) / matching.sizes).to(x.dtype)
+    return (total.scatter_add_(1, place, x.float()) / matching.sizes).to(x.dtype)
 
 
 def unmerge(x: Tensor, matching: Matching) -> Tensor:
-    """(batch, merged tokens, channels) -> (batch, tokens, channels): every token gets a copy of what it went into."""
+    """(batch, merged tokens, channels) -> (batch, tokens, channels): every token gets a copy of what it is in."""
     return x.gather(1, matching.place.unsqueeze(-1).expand(-1, -1, x.shape[-1]))

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, NoReturn, get_args
@@ -21,6 +21,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """A setting for several levels as it is, a single one as that of level 1."""
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
 class Reduction:
     """What Downsample and Merge have in common: when they are on, and where their randomness comes from."""
 
@@ -36,7 +41,7 @@ class Reduction:
         """Which turn of every cell's order it is in this step."""
         raise TypeError(f"{type(self).__name__} is not a reduction: use todome.Downsample or todome.Merge.")
 
-    def levels(self, available: int) -> dict[int, Any]:
+    def levels(self, available: int) -> Mapping[int, Any]:
         """The setting of each level that is to be reduced, of the `available` ones."""
         raise TypeError(f"{type(self).__name__} is not a reduction: use todome.Downsample or todome.Merge.")
 
@@ -57,17 +62,17 @@ class Downsample(Reduction):
     """Every query stays; it attends to 1 key in factor x factor (ToDo, arXiv 2402.13573), dithered.
 
     Important:
-        factor: How much to reduce. `"auto"` (default) is the smallest whole factor that leaves at most 4096 keys at each
-            level: 1 at 512 px, 2 at 1024, 3 at 1536, 4 at 2048 on SD 1.x. A number is for level 1, the finest resolution
-            at which the model has self-attention; a sequence gives each level its own, `(2, 2)`, which is faster still
-            and costs fidelity. Floats such as 1.5 work.
+        factor: How much to reduce. `"auto"` (default) is the smallest whole factor that leaves at most 4096 keys at
+            each level: 1 at 512 px, 2 at 1024, 3 at 1536, 4 at 2048 on SD 1.x. A number is for level 1, the finest
+            resolution at which the model has self-attention; a sequence gives each level its own, `(2, 2)`, which is
+            faster still and costs fidelity. Floats such as 1.5 work.
         stop: The fraction of the steps after which it is off. 0.8 brings back most of the last difference to the dense
             picture for a fifth of the gain.
 
     To tinker with:
-        phase: Which key of each cell is kept. `"dither"` (default) keeps another one at every step, each exactly once in
-            factor x factor steps: its errors cancel out over the run. `"fixed"` always keeps the corner, as ToDo does.
-            `"random"` draws one at every step.
+        phase: Which key of each cell is kept. `"dither"` (default) keeps another one at every step, each exactly once
+            in factor x factor steps: its errors cancel out over the run. `"fixed"` always keeps the corner, as ToDo
+            does. `"random"` draws one at every step.
         start: The fraction of the steps before which it is off.
         seed: Of the orders and draws. The same seed gives the same picture.
     """
@@ -87,24 +92,21 @@ class Downsample(Reduction):
     @staticmethod
     def _checked_factor(factor: Any) -> Any:
         allowed = '"auto", a number of at least 1, or one number per level'
-        if factor == "auto" and isinstance(factor, str):
+        if isinstance(factor, str) and factor == "auto":
             return factor
-        if isinstance(factor, str) or not (is_number(factor) or isinstance(factor, Sequence)):
-            reject("factor", factor, allowed, "Use factor=2 to keep 1 key in 4", TypeError)
-        factors = tuple(factor) if isinstance(factor, Sequence) else (factor,)
+        factors = as_tuple(factor)
         if not factors:
             reject("factor", factor, allowed, "Use factor=(2, 2) for the first two levels")
-        for one in factors:
-            if not is_number(one):
-                reject("factor", factor, allowed, "Use factor=2 to keep 1 key in 4", TypeError)
-            if not math.isfinite(one) or one < 1:
-                reject("factor", factor, allowed, "Use factor=1 to leave a level dense")
-        return factors if isinstance(factor, Sequence) else factor
+        if not all(is_number(one) for one in factors):
+            reject("factor", factor, allowed, "Use factor=2 to keep 1 key in 4", TypeError)
+        if not all(math.isfinite(one) and one >= 1 for one in factors):
+            reject("factor", factor, allowed, "Use factor=1 to leave a level dense")
+        return factors if isinstance(factor, list) else factor
 
     def turn(self, step: int) -> int:
         return drawn(self.seed, step) if self.phase == "random" else step
 
-    def levels(self, available: int) -> dict[int, float | Literal["auto"]]:
+    def levels(self, available: int) -> Mapping[int, float | Literal["auto"]]:
         if isinstance(self.factor, str):
             return dict.fromkeys(range(1, available + 1), self.factor)
         return per_level("factor", self.factor, available, off=1)
@@ -170,19 +172,19 @@ class Merge(Reduction):
 
     def _checked_ratio(self, ratio: Any) -> Any:
         allowed = f"from 0 to {self.most:g} with stride={self.stride}, or one such number per level"
-        ratios = tuple(ratio) if isinstance(ratio, Sequence) and not isinstance(ratio, str) else (ratio,)
-        if not all(is_number(one) for one in ratios):
-            reject("ratio", ratio, allowed, "Use ratio=0.5 to merge half of the tokens", TypeError)
+        ratios = as_tuple(ratio)
         if not ratios:
             reject("ratio", ratio, allowed, "Use ratio=(0.5, 0.3) for the first two levels")
+        if not all(is_number(one) for one in ratios):
+            reject("ratio", ratio, allowed, "Use ratio=0.5 to merge half of the tokens", TypeError)
         if not all(0 <= one <= self.most for one in ratios):
             reject("ratio", ratio, allowed, "Lower the ratio or use a larger stride")
-        return ratios if isinstance(ratio, Sequence) else ratio
+        return ratios if isinstance(ratio, list) else ratio
 
     def turn(self, step: int) -> int:
         return drawn(self.seed, step) if self.random else 0
 
-    def levels(self, available: int) -> dict[int, float]:
+    def levels(self, available: int) -> Mapping[int, float]:
         return per_level("ratio", self.ratio, available, off=0)
 
     def merged_on(self, grid: Grid, ratio: float) -> int:
@@ -196,7 +198,7 @@ class Merge(Reduction):
 
 def per_level(field: str, given: float | Sequence[float], available: int, off: float) -> dict[int, float]:
     """The levels a number (level 1) or a sequence (level 1, 2, ...) sets to anything but off."""
-    values = tuple(given) if isinstance(given, Sequence) else (given,)
+    values = as_tuple(given)
     if len(values) > available:
         remedy = f"Leave out the last {len(values) - available}"
         reject(field, given, f"at most {available} values, one for each level this model has", remedy)

@@ -18,9 +18,9 @@ class Door(Hook):
     def __init__(self, root: nn.Module, reducers: list[Reducer], clock: Clock) -> None:
         super().__init__(clock)
         self.reducers = reducers
-        hang_before(root, self.before)
+        hang_before(root, self.before)  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(clock.reduction, Downsample) and clock.reduction.factor == "auto":
-            hang_after(root, self.after)
+            hang_after(root, self.after)  # pyright: ignore[reportAttributeAccessIssue]
 
     @torch.compiler.disable
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -35,7 +35,7 @@ class Door(Hook):
             self.clock.told = True
             height, width = max(grids)
             warnings.warn(
-                f'factor="auto" leaves this model dense: its finest grid has {height}x{width} tokens, and "auto" reduces '
-                f"grids of more than {AUTO_KEYS}. Use todome.Downsample(factor=2) to reduce it all the same.",
+                f'factor="auto" leaves this model dense: its finest grid has {height}x{width} tokens, and "auto" '
+                f"reduces grids of more than {AUTO_KEYS}. Use todome.Downsample(factor=2) to reduce it all the same.",
                 stacklevel=2,
             )

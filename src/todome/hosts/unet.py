@@ -1,12 +1,12 @@
 """Models made of BasicTransformerBlocks: the UNets of diffusers, CompVis, Stability and kohya, ControlNet, PixArt, DiT.
 
-Found by class *name* along the MRO, so that none of these packages is imported. Nothing of theirs is copied or replaced:
-a hook reads the grid where the model knows it, others change what goes into the attention layers.
+Found by class *name* along the MRO, so that none of these packages is imported. Nothing of theirs is copied or
+replaced: a hook reads the grid where the model knows it, others change what goes into the attention layers.
 """
 
 import inspect
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,7 +109,7 @@ class Reducer(Hook):
 
     @torch.compiler.assume_constant_result
     def reduces(self, grid: Grid, device: torch.device) -> bool:
-        """Whether fewer tokens of this grid are left, with its table made. torch.compile runs it while it traces only."""
+        """Whether it leaves fewer tokens of this grid; then its table is made. torch.compile only runs it to trace."""
         tokens = grid[0] * grid[1]
         self.seen[grid] = self.left_of(grid)
         known = self.tables.get(grid)
@@ -131,7 +131,7 @@ class Reducer(Hook):
 
 
 class KeptKeys(Reducer):
-    """Hands a self-attention the kept rows of its own input as context: selecting commutes with projecting to K and V."""
+    """Hands a self-attention the kept rows of its own input as context: selecting commutes with projecting to keys."""
 
     def __init__(self, layer: Layer, reduction: Downsample, *common: Any) -> None:
         super().__init__(*common)
@@ -164,7 +164,7 @@ def context_name(attention: nn.Module) -> str:
 
 
 def attends_to_itself(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], context: str) -> bool:
-    """False where the block passes text to its first attention, or where PAG's processor reads nothing but its input."""
+    """False where the block passes text to its first attention, or where PAG's processor looks at its input only."""
     given = kwargs.get(context) is not None or (len(args) > 1 and args[1] is not None)
     return not given and "PAG" not in type(getattr(module, "processor", None)).__name__
 
@@ -185,7 +185,7 @@ def kept_masks(kwargs: dict[str, Any], rows: Tensor, tokens: int) -> dict[str, T
     return {name: mask.index_select(-1, rows) for name, mask in token_masks(kwargs, tokens).items()}
 
 
-def check_layers(layers: list[Layer], settings: dict[int, Any], reduction: Reduction) -> None:
+def check_layers(layers: list[Layer], settings: Mapping[int, Any], reduction: Reduction) -> None:
     """Refuses what could not work, before anything is hung."""
     if isinstance(reduction, Downsample):
         for layer in layers:
@@ -250,7 +250,7 @@ class MergedTokens(Reducer):
         return super().__getstate__() | {"matching": None}
 
 
-def reduce_layers(layers: list[Layer], settings: dict[int, Any], clock: Clock) -> dict[Layer, Reducer]:
+def reduce_layers(layers: list[Layer], settings: Mapping[int, Any], clock: Clock) -> dict[Layer, Reducer]:
     """Hangs on every layer whose level has a setting what the clock's reduction asks for."""
     reduction = clock.reduction
     readers: dict[nn.Module, GridReader] = {}

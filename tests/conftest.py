@@ -1,0 +1,19 @@
+"""What every test stands on: no network, one thread per worker, and a pipeline made of tiny random parts."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub
+
+import pytest
+import torch
+from zoo import tiny_pipeline
+
+
+def pytest_configure() -> None:
+    torch.set_num_threads(1)  # pytest-xdist runs one worker per core
+
+
+@pytest.fixture
+def pipe():
+    """A StableDiffusionPipeline of random weights. Built anew for every test: tests patch it."""
+    return tiny_pipeline()

@@ -1,0 +1,105 @@
+"""Tiny real models and pipelines with random weights, made without downloads, and what to watch them with."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from diffusers import (
+    AutoencoderKL,
+    DDIMScheduler,
+    StableDiffusionImg2ImgPipeline,
+    StableDiffusionInpaintPipeline,
+    StableDiffusionPipeline,
+    UNet2DConditionModel,
+)
+from torch import Tensor, nn
+
+from todome import Patch
+
+SIDE = 8  # latents, and the token grid of level 1
+
+
+def tiny_unet(first_attention: int = 1, **config: Any) -> UNet2DConditionModel:
+    """Two levels with attention; `first_attention=2` has none at full resolution, as SDXL."""
+    torch.manual_seed(0)
+    crossed = [level >= first_attention for level in (1, 2)]
+    settings: dict[str, Any] = {
+        "sample_size": SIDE,
+        "layers_per_block": 1,
+        "block_out_channels": (8, 16),
+        "norm_num_groups": 4,
+        "cross_attention_dim": 8,
+        "attention_head_dim": 4,
+        "down_block_types": tuple("CrossAttnDownBlock2D" if c else "DownBlock2D" for c in crossed),
+        "up_block_types": tuple("CrossAttnUpBlock2D" if c else "UpBlock2D" for c in reversed(crossed)),
+    }
+    return UNet2DConditionModel(**settings | config).eval().requires_grad_(False)
+
+
+def tiny_vae() -> AutoencoderKL:
+    return AutoencoderKL(block_out_channels=(8,), norm_num_groups=4, latent_channels=4).requires_grad_(False)
+
+
+def ddim() -> DDIMScheduler:
+    return DDIMScheduler(steps_offset=1, clip_sample=False)
+
+
+def tiny_pipeline(scheduler: Any = None, unet: Any = None, kind: Any = StableDiffusionPipeline) -> Any:
+    parts = {"vae": tiny_vae(), "unet": unet or tiny_unet(), "scheduler": scheduler or ddim()}
+    absent = dict.fromkeys(("text_encoder", "tokenizer", "safety_checker", "feature_extractor"))
+    pipeline = kind(**parts, **absent, requires_safety_checker=False)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def draw(pipeline: Any, steps: int = 10, side: int = SIDE, **options: Any) -> Tensor:
+    """One picture, as latents; the same every time."""
+    prompt = torch.linspace(-1, 1, 24).view(1, 3, 8)
+    common = {"prompt_embeds": prompt, "negative_prompt_embeds": -prompt, "num_inference_steps": steps}
+    if isinstance(pipeline, StableDiffusionImg2ImgPipeline | StableDiffusionInpaintPipeline):
+        common["image"] = torch.linspace(0, 1, 3 * side * side).view(1, 3, side, side)
+    if isinstance(pipeline, StableDiffusionInpaintPipeline):
+        common["mask_image"] = (torch.arange(side * side).view(1, 1, side, side) % 3 == 0).float()
+    if not isinstance(pipeline, StableDiffusionImg2ImgPipeline):
+        common |= {"height": side, "width": side}
+    generator = torch.Generator().manual_seed(0)
+    return pipeline(**common, generator=generator, output_type="latent", **options).images
+
+
+class Record:
+    """What a model's first self-attention saw, call by call."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[int]] = []  # the tokens that were keys
+        self.turns: list[int] = []
+        self.queries = torch.empty(0)
+
+    def note_queries(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        self.queries = args[0][0]
+
+    def note_keys(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        keys = args[0][0]
+        self.rows.append((keys[:, None] == self.queries).all(-1).int().argmax(1).tolist())
+
+    @property
+    def reduced(self) -> list[bool]:
+        return [len(rows) < len(self.queries) for rows in self.rows]
+
+
+@contextmanager
+def recording(unet: nn.Module, patch: Patch | None = None) -> Iterator[Record]:
+    """Notes which tokens were keys, and the turn of the patch, at every call of the model."""
+    record = Record()
+    attention = next(m for name, m in unet.named_modules() if name.endswith("attn1"))
+    hung = [
+        attention.get_submodule("to_q").register_forward_pre_hook(record.note_queries),
+        attention.get_submodule("to_k").register_forward_pre_hook(record.note_keys),
+    ]
+    if patch is not None:
+        hung.append(attention.register_forward_hook(lambda *_: record.turns.append(int(patch.clock.turn))))
+    try:
+        yield record
+    finally:
+        for handle in hung:
+            handle.remove()

@@ -1,0 +1,201 @@
+"""Which rows of a grid are kept: laws that hold for every grid, factor and seed, and a few exact examples."""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from todome.grid import Order, downsampled_order, kept_count, kept_rows, leftover_rows, smallest_factor
+from todome.reductions import AUTO_KEYS
+
+laws = settings(deadline=None, max_examples=60)
+seeds = st.integers(0, 2**31)
+
+
+@st.composite
+def grids_and_factors(draw, most=70, whole=False):
+    grid = draw(st.tuples(st.integers(1, most), st.integers(1, most)))
+    wholes = st.integers(1, min(grid))
+    return grid, draw(wholes if whole else wholes | st.floats(1, min(grid)))
+
+
+@st.composite
+def divided_grids(draw):
+    factor = draw(st.integers(1, 8))
+    return (factor * draw(st.integers(1, 9)), factor * draw(st.integers(1, 9))), factor
+
+
+def turn(number: int) -> Tensor:
+    return torch.tensor([number])
+
+
+def members_of(order: Order) -> list[list[int]]:
+    """The rows of every cell, in the order of their turns."""
+    return [order.rows[:size, cell].tolist() for cell, size in enumerate(order.sizes.flatten().tolist())]
+
+
+def nearest_rows(grid: tuple[int, int], size: tuple[int, int]) -> list[int]:
+    """The rows that ToDo's nearest sampling keeps."""
+    rows = torch.arange(grid[0] * grid[1], dtype=torch.float32).view(1, 1, *grid)
+    return F.interpolate(rows, size=size, mode="nearest").flatten().long().tolist()
+
+
+@laws
+@given(grids_and_factors(), seeds)
+def test_cells_partition_the_grid(case, seed):
+    (height, width), factor = case
+    cells = members_of(downsampled_order((height, width), factor, "dither", seed))
+    assert sorted(row for cell in cells for row in cell) == list(range(height * width))
+
+
+@laws
+@given(grids_and_factors(whole=True))
+def test_fixed_keeps_what_todo_keeps_with_a_whole_factor(case):
+    grid, factor = case
+    kept = kept_rows(downsampled_order(grid, factor, "fixed", seed=0), turn(0))
+    assert kept.tolist() == nearest_rows(grid, (grid[0] // factor, grid[1] // factor))
+
+
+@laws
+@given(grids_and_factors())
+def test_fixed_keeps_what_todo_keeps_with_any_factor(case):
+    grid, factor = case
+    kept = kept_rows(downsampled_order(grid, factor, "fixed", seed=0), turn(0))
+    assert kept.tolist() == nearest_rows(grid, (int(grid[0] / factor), int(grid[1] / factor)))
+
+
+@laws
+@given(grids_and_factors(), st.integers(0, 2**31), seeds)
+def test_fixed_is_the_same_at_every_turn_and_seed(case, number, seed):
+    grid, factor = case
+    first = kept_rows(downsampled_order(grid, factor, "fixed", seed=0), turn(0))
+    assert kept_rows(downsampled_order(grid, factor, "fixed", seed), turn(number)).equal(first)
+
+
+@laws
+@given(grids_and_factors(), st.sampled_from(["dither", "random"]), st.integers(0, 2**31), seeds)
+def test_one_row_of_every_cell_is_kept_at_every_turn(case, phase, number, seed):
+    grid, factor = case
+    order = downsampled_order(grid, factor, phase, seed)
+    kept = kept_rows(order, turn(number)).tolist()
+    assert all(row in cell for row, cell in zip(kept, members_of(order), strict=True))
+
+
+@laws
+@given(grids_and_factors(), st.integers(0, 99), seeds)
+def test_as_many_rows_are_kept_as_the_count_says(case, number, seed):
+    grid, factor = case
+    for phase in ("dither", "fixed", "random"):
+        assert len(kept_rows(downsampled_order(grid, factor, phase, seed), turn(number))) == kept_count(grid, factor)
+
+
+@laws
+@given(divided_grids(), st.integers(0, 99), seeds)
+def test_every_key_is_kept_exactly_once_in_factor_x_factor_turns(case, start, seed):
+    (height, width), factor = case
+    order = downsampled_order((height, width), factor, "dither", seed)
+    kept = torch.cat([kept_rows(order, turn(start + i)) for i in range(factor * factor)])
+    assert sorted(kept.tolist()) == list(range(height * width))
+
+
+@laws
+@given(grids_and_factors(most=24), seeds)
+def test_every_cell_cycles_through_its_members_before_it_repeats_one(case, seed):
+    grid, factor = case
+    order = downsampled_order(grid, factor, "dither", seed)
+    longest = int(order.sizes.max())
+    kept = torch.stack([kept_rows(order, turn(i)) for i in range(2 * longest)]).T.tolist()  # (cells, turns)
+    for history, cell in zip(kept, members_of(order), strict=True):
+        cycle = history[: len(cell)]
+        assert sorted(cycle) == sorted(cell)
+        assert history == [cycle[i % len(cycle)] for i in range(2 * longest)]
+
+
+@laws
+@given(grids_and_factors(), seeds)
+def test_order_is_a_function_of_the_seed_alone(case, seed):
+    grid, factor = case
+    once = downsampled_order(grid, factor, "dither", seed)
+    torch.rand(7)
+    again = downsampled_order(grid, factor, "dither", seed)
+    assert once.rows.equal(again.rows)
+    assert once.sizes.equal(again.sizes)
+
+
+@given(grids_and_factors(), seeds)
+@laws
+def test_global_randomness_is_untouched(case, seed):
+    grid, factor = case
+    before = torch.get_rng_state(), random.getstate()
+    kept_rows(downsampled_order(grid, factor, "random", seed), turn(3))
+    assert torch.get_rng_state().equal(before[0])
+    assert random.getstate() == before[1]
+
+
+def test_orders_differ_between_seeds():
+    orders = {tuple(downsampled_order((8, 8), 2, "dither", seed).rows.flatten().tolist()) for seed in range(20)}
+    assert len(orders) == 20
+
+
+def test_orders_differ_between_cells():
+    order = downsampled_order((64, 64), 2, "dither", seed=0)
+    corners = downsampled_order((64, 64), 2, "fixed", seed=0).rows
+    patterns = {tuple(pattern) for pattern in (order.rows - corners).T.tolist()}
+    assert len(patterns) == 24  # all 4! orders of a 2 x 2 cell among 1024 cells
+
+
+def test_cells_share_no_common_phase_at_any_turn():
+    order = downsampled_order((64, 64), 2, "dither", seed=0)
+    corners = downsampled_order((64, 64), 2, "fixed", seed=0).rows[0]
+    for number in range(4):
+        counts = (kept_rows(order, turn(number)) - corners).unique(return_counts=True)[1]
+        assert counts.min() > 1024 / 4 * 0.8  # each of the four members in about a quarter of the cells
+
+
+def test_fixed_keeps_the_corners_of_a_small_grid():
+    assert kept_rows(downsampled_order((4, 6), 2, "fixed", 0), turn(0)).tolist() == [0, 2, 4, 12, 14, 16]
+
+
+def test_cells_of_a_grid_the_factor_does_not_divide():
+    cells = members_of(downsampled_order((3, 3), 2, "fixed", 0)._replace(sizes=torch.tensor([[1]])))
+    assert cells == [[0]]
+    order = downsampled_order((3, 5), 2, "dither", 0)
+    assert [sorted(cell) for cell in members_of(order)] == [[0, 1, 5, 6, 10, 11], [2, 3, 4, 7, 8, 9, 12, 13, 14]]
+
+
+def test_cells_of_a_float_factor():
+    order = downsampled_order((1, 7), 1, "dither", 0)
+    assert members_of(order) == [[row] for row in range(7)]
+    order = downsampled_order((3, 3), 1.5, "dither", 0)
+    assert [sorted(cell) for cell in members_of(order)] == [[0], [1, 2], [3, 6], [4, 5, 7, 8]]
+
+
+@pytest.mark.parametrize(("side", "factor"), [(32, 1), (64, 1), (65, 2), (128, 2), (192, 3), (256, 4)])
+def test_auto_on_the_grids_of_stable_diffusion(side, factor):
+    assert smallest_factor((side, side), AUTO_KEYS) == factor
+
+
+@laws
+@given(st.tuples(st.integers(1, 300), st.integers(1, 300)), st.integers(1, 5000))
+def test_smallest_factor_is_minimal(grid, most):
+    factor = smallest_factor(grid, most)
+    assert kept_count(grid, factor) <= most
+    assert factor == 1 or kept_count(grid, factor - 1) > most
+
+
+@laws
+@given(st.tuples(st.integers(64, 600), st.integers(64, 600)))
+def test_auto_never_keeps_nothing(grid):
+    assert kept_count(grid, smallest_factor(grid, AUTO_KEYS)) > 0
+
+
+@laws
+@given(st.tuples(st.integers(1, 20), st.integers(1, 20)), st.tuples(st.integers(1, 20), st.integers(1, 20)))
+def test_leftover_rows_are_right_of_and_below_the_whole_strides(grid, stride):
+    whole = grid[0] // stride[0] * stride[0], grid[1] // stride[1] * stride[1]
+    expected = [r * grid[1] + c for r in range(grid[0]) for c in range(grid[1]) if r >= whole[0] or c >= whole[1]]
+    assert leftover_rows(grid, stride).tolist() == expected

@@ -1,0 +1,64 @@
+"""`import todome` is light, and the public surface is exactly what it says."""
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import todome
+
+SURFACE = ["Downsample", "Merge", "NothingToReduce", "Patch", "apply", "apply_patch", "remove", "remove_patch"]
+HEAVY = {"accelerate", "diffusers", "ldm", "peft", "tomesd", "torchvision", "transformers"}
+
+
+def modules_after(statement: str) -> set[str]:
+    """The modules a fresh interpreter has loaded after a statement."""
+    script = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_import_adds_little_to_torch():
+    added = modules_after("import todome") - modules_after("import torch")
+    foreign = {name for name in added if name.split(".")[0] not in {"todome", *sys.stdlib_module_names}}
+    assert not foreign
+    assert len(added) < 30
+
+
+def test_import_loads_no_heavy_package():
+    loaded = modules_after("import todome")
+    assert "torch" in loaded
+    assert not HEAVY & {name.split(".")[0] for name in loaded}
+    assert not any(name.startswith(("torch._dynamo", "torch._inductor")) for name in loaded)
+
+
+def test_applying_loads_neither_diffusers_nor_ldm():
+    patching = "import todome, torch\ntry: todome.apply(torch.nn.Linear(2, 2))\nexcept todome.NothingToReduce: pass"
+    assert not HEAVY & {name.split(".")[0] for name in modules_after(patching)}
+
+
+def test_the_surface_is_what_it_says():
+    assert sorted(todome.__all__) == SURFACE
+    public = {name for name, value in vars(todome).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert public == set(SURFACE)
+
+
+def test_every_public_name_is_documented():
+    for name in SURFACE:
+        value = getattr(todome, name)
+        assert inspect.getdoc(value), name
+        assert value.__doc__ is not None, f"{name} has the docstring of its parent"
+        methods = inspect.getmembers(value, inspect.isfunction) if inspect.isclass(value) else []
+        undocumented = [m for m, method in methods if not m.startswith("_") and not inspect.getdoc(method)]
+        assert not undocumented, name
+
+
+def test_every_field_is_documented():
+    for reduction in (todome.Downsample, todome.Merge):
+        lacking = [f for f in inspect.signature(reduction).parameters if f not in (reduction.__doc__ or "")]
+        assert not lacking, reduction
+
+
+def test_types_are_shipped():
+    assert (Path(todome.__file__).parent / "py.typed").is_file()

@@ -1,0 +1,212 @@
+"""Merging and unmerging alike tokens: laws, a dense-matrix twin, and agreement with tomesd."""
+
+import pytest
+import tomesd.merge
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from todome import matching
+from todome.matching import Matching, match, matching_cells, merge, split, unmerge
+
+laws = settings(deadline=None, max_examples=60)
+HALVES = [torch.float16, torch.bfloat16]
+GRIDS = [(8, 8), (6, 10), (7, 9), (5, 5), (9, 4), (11, 13)]  # most strides do not divide the last four
+
+
+def turn(number: int) -> Tensor:
+    return torch.tensor([number])
+
+
+def noise(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@st.composite
+def matchings(draw):
+    """Random tokens and how they were matched, on any grid with any stride, turn and number of merged tokens."""
+    stride = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
+    grid = draw(st.tuples(st.integers(stride[0], 11), st.integers(stride[1], 11)))
+    tokens = grid[0] * grid[1]
+    merged = draw(st.integers(0, tokens - (grid[0] // stride[0]) * (grid[1] // stride[1])))
+    x = noise(draw(st.integers(1, 3)), tokens, draw(st.integers(1, 5)), seed=draw(st.integers(0, 999)))
+    cells = matching_cells(grid, stride, draw(st.booleans()), draw(st.integers(0, 99)))
+    return x, merged, match(x, cells, turn(draw(st.integers(0, 2**31 - 1))), merged)
+
+
+def groups(found: Matching) -> Tensor:
+    """(batch, merged tokens, tokens): 1 where a token went into a merged token."""
+    return F.one_hot(found.place, found.sizes.shape[1]).mT.float()
+
+
+@laws
+@given(matchings())
+def test_shapes(case):
+    x, merged, found = case
+    batch, tokens, channels = x.shape
+    assert found.place.shape == (batch, tokens)
+    assert found.sizes.shape == (batch, tokens - merged, 1)
+    assert merge(x, found).shape == (batch, tokens - merged, channels)
+    assert unmerge(merge(x, found), found).shape == x.shape
+
+
+@laws
+@given(matchings())
+def test_sizes_count_the_tokens_of_every_group(case):
+    x, _, found = case
+    assert found.sizes.equal(groups(found).sum(-1, keepdim=True))
+    assert (found.sizes >= 1).all()
+    assert (found.sizes.sum(1) == x.shape[1]).all()
+
+
+@laws
+@given(matchings())
+def test_tokens_that_stay_come_back_exactly(case):
+    x, _, found = case
+    alone = unmerge(found.sizes, found).squeeze(-1) == 1  # (batch, tokens)
+    assert unmerge(merge(x, found), found)[alone].equal(x[alone])
+
+
+@laws
+@given(matchings())
+def test_merged_tokens_come_back_as_the_mean_of_their_group(case):
+    x, _, found = case
+    back = unmerge(merge(x, found), found)
+    for tokens, places, result in zip(x, found.place, back, strict=True):
+        means = torch.stack([tokens[places == place].mean(0) for place in places])
+        torch.testing.assert_close(result, means)
+
+
+@laws
+@given(matchings(), st.integers(-(2**10), 2**10))
+def test_a_constant_sequence_survives_exactly(case, value):
+    x, _, found = case
+    constant = torch.full_like(x, value)
+    assert unmerge(merge(constant, found), found).equal(constant)
+
+
+@laws
+@given(matchings())
+def test_the_sum_weighted_by_sizes_is_preserved(case):
+    x, _, found = case
+    torch.testing.assert_close((merge(x, found) * found.sizes).sum(1), x.sum(1), atol=1e-4, rtol=1e-4)
+
+
+@laws
+@given(matchings())
+def test_merging_nothing_only_reorders(case):
+    x, merged, found = case
+    if merged == 0:
+        assert unmerge(merge(x, found), found).equal(x)
+    assert (found.sizes > 1).any() == (merged > 0)
+
+
+@laws
+@given(
+    st.tuples(st.integers(4, 11), st.integers(4, 11)),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    st.booleans(),
+    st.integers(0, 2**31 - 1),
+)
+def test_destinations_are_one_per_cell_and_leftovers_are_sources(grid, stride, random, number):
+    to, of = split(matching_cells(grid, stride, random, seed=7), turn(number))
+    assert sorted([*to.tolist(), *of.tolist()]) == list(range(grid[0] * grid[1]))
+    cells = [(row // grid[1] // stride[0], row % grid[1] // stride[1]) for row in to.tolist()]
+    assert cells == [(i, j) for i in range(grid[0] // stride[0]) for j in range(grid[1] // stride[1])]
+
+
+def test_corners_are_the_destinations_without_randomness():
+    to, of = split(matching_cells((5, 5), (2, 2), random=False, seed=0), turn(0))
+    assert to.tolist() == [0, 2, 10, 12]
+    assert {4, 9, 14, 19, 24, 20, 21, 22, 23} < set(of.tolist())
+
+
+def test_random_destinations_differ_between_seeds_and_turns():
+    def destinations(seed: int, number: int) -> tuple[int, ...]:
+        return tuple(split(matching_cells((16, 16), (2, 2), True, seed), turn(number))[0].tolist())
+
+    assert len({destinations(seed, number) for seed in range(5) for number in range(4)}) == 20
+
+
+def test_the_most_alike_tokens_are_merged():
+    x = F.one_hot(torch.arange(4), 4).float()[None] + 0.1
+    x[0, 3] = 2 * x[0, 0]  # the same direction as the destination, hence the most alike of the three sources
+    found = match(x, matching_cells((2, 2), (2, 2), random=False, seed=0), turn(0), merged=1)
+    assert found.place[0, 3] == found.place[0, 0]
+    assert found.place[0].unique().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 64, 1000])
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_search_in_chunks_finds_the_same(monkeypatch, grid, at_once):
+    x, cells = noise(2, grid[0] * grid[1], 8), matching_cells(grid, (2, 2), random=True, seed=1)
+    whole = match(x, cells, turn(5), merged=len(x[0]) // 2)
+    monkeypatch.setattr(matching, "SCORES_AT_ONCE", at_once)
+    in_chunks = match(x, cells, turn(5), merged=len(x[0]) // 2)
+    assert in_chunks.place.equal(whole.place)
+    assert in_chunks.sizes.equal(whole.sizes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+def test_zero_vectors_give_no_nan(dtype):
+    x = noise(2, 64, 8).to(dtype)
+    x[:, ::3] = 0
+    x[1] = 0
+    cells = matching_cells((8, 8), (2, 2), random=False, seed=0)
+    of_zeros = match(x, cells, turn(0), merged=40)
+    assert merge(x, of_zeros).isfinite().all()
+    to, of = split(cells, turn(0))
+    unit = F.normalize(x, dim=-1, eps=torch.finfo(dtype).tiny)
+    assert matching.nearest(unit.index_select(1, of), unit.index_select(1, to))[0].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+def test_merging_keeps_the_dtype(dtype):
+    x = noise(1, 64, 8).to(dtype)
+    found = match(x, matching_cells((8, 8), (2, 2), random=False, seed=0), turn(0), merged=32)
+    assert merge(x, found).dtype == unmerge(merge(x, found), found).dtype == dtype
+
+
+@laws
+@given(matchings())
+def test_gradients_are_those_of_dense_matrices(case):
+    x, _, found = case
+    weight = noise(*x.shape, seed=1)
+    ours, dense = x.clone().requires_grad_(), x.clone().requires_grad_()
+    members = groups(found)
+    expected = members.mT @ ((members @ dense) / members.sum(-1, keepdim=True))
+    result = unmerge(merge(ours, found), found)
+    torch.testing.assert_close(result, expected)
+    ours_grad, dense_grad = (torch.autograd.grad((y * weight).sum(), z)[0] for y, z in [(result, ours), (expected, dense)])
+    torch.testing.assert_close(ours_grad, dense_grad)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 0.5, 0.75, 1.0])
+@pytest.mark.parametrize("stride", [(2, 2), (3, 2), (2, 4), (3, 3)])
+@pytest.mark.parametrize("grid", GRIDS)
+def test_corner_matching_agrees_with_tomesd(grid, stride, ratio):
+    (height, width), (sy, sx) = grid, stride
+    x, r = noise(3, height * width, 16), int(height * width * ratio)
+    their_merge, their_unmerge = tomesd.merge.bipartite_soft_matching_random2d(x, width, height, sx, sy, r, no_rand=True)
+    cells = matching_cells(grid, stride, random=False, seed=0)
+    found = match(x, cells, turn(0), merged=min(r, height * width - cells.rows.shape[1]))
+    values = noise(3, height * width, 5, seed=2)
+    torch.testing.assert_close(unmerge(merge(values, found), found), their_unmerge(their_merge(values)))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_half_precision_merging_does_not_depend_on_the_order_of_addition(dtype):
+    x = noise(2, 256, 16).to(dtype)
+    found = match(x, matching_cells((16, 16), (4, 4), random=False, seed=0), turn(0), merged=200)
+    shuffle = torch.randperm(256, generator=torch.Generator().manual_seed(0))
+    assert merge(x[:, shuffle], found._replace(place=found.place[:, shuffle])).equal(merge(x, found))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_half_precision_merging_rounds_once(dtype):
+    x = noise(2, 256, 16).to(dtype)
+    found = match(x, matching_cells((16, 16), (4, 4), random=False, seed=0), turn(0), merged=200)
+    exact = groups(found).double() @ x.double() / found.sizes.double()
+    assert merge(x, found).equal(exact.to(dtype))

@@ -9,6 +9,7 @@ plain pipeline sees, bound by the launch of kernels at small sizes. Random weigh
 
 import argparse
 import contextlib
+import gc
 import itertools
 import json
 import platform
@@ -126,7 +127,7 @@ def measure(shape: str, px: int, options: argparse.Namespace, bar: tqdm) -> list
             milliseconds(call, 3)
             peaks[name] = peak_mib(call)
             replays[name] = captured(call)
-    for _ in range(options.rounds):
+    for _ in range(rounds_at(px, options.rounds)):
         for name, patched in known.items():
             with patched():
                 times["eager", name].append(milliseconds(call, options.calls))
@@ -134,6 +135,11 @@ def measure(shape: str, px: int, options: argparse.Namespace, bar: tqdm) -> list
         bar.update()
     case = {"model": shape, "px": px, "batch": options.batch, "factor": FACTORS[px]}
     return [{**case, **summary(mode, name, times), "peak_mib": round(peaks[name], 1)} for mode, name in times]
+
+
+def rounds_at(px: int, rounds: int) -> int:
+    """Large pictures take long and hardly vary."""
+    return rounds if px <= 1024 else max(3, rounds // 3)
 
 
 def summary(mode: str, name: str, times: dict[tuple[str, str], list[float]]) -> dict[str, Any]:
@@ -187,16 +193,17 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--sizes", nargs="+", type=int, choices=FACTORS, default=list(FACTORS))
     parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--calls", type=int, default=4, help="timed calls per method and round")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/overhead.json"))
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("this benchmark times CUDA graphs and needs a CUDA GPU")
     torch.backends.cudnn.benchmark = True
+    gc.disable()  # its pauses are longer than what is measured
     rows: list[dict[str, Any]] = []
     cases = [(model, px) for model in options.models for px in options.sizes]
-    with torch.inference_mode(), tqdm(total=len(cases) * options.rounds, unit="round") as bar:
+    with torch.inference_mode(), tqdm(total=sum(rounds_at(px, options.rounds) for _, px in cases), unit="round") as bar:
         for model, px in cases:
             bar.set_description(f"{model} {px} px")
             rows += measure(model, px, options, bar)

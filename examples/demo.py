@@ -33,29 +33,23 @@ def random_pipeline() -> Any:
     from diffusers import AutoencoderTiny, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
 
     torch.manual_seed(0)
-    pipe = StableDiffusionPipeline(
-        vae=AutoencoderTiny(
-            encoder_block_out_channels=(16, 16, 16),
-            decoder_block_out_channels=(16, 16, 16),
-            num_encoder_blocks=(1, 1, 1),
-            num_decoder_blocks=(1, 1, 1),
-        ),
-        unet=UNet2DConditionModel(
-            sample_size=64,
-            block_out_channels=(64, 128),
-            down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
-            up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
-            attention_head_dim=2,
-            cross_attention_dim=64,
-        ),
-        scheduler=DDIMScheduler(clip_sample=False, steps_offset=1),
-        text_encoder=None,
-        tokenizer=None,
-        safety_checker=None,
-        feature_extractor=None,
-        requires_safety_checker=False,
+    parts: dict[str, Any] = dict.fromkeys(["text_encoder", "tokenizer", "safety_checker", "feature_extractor"])
+    parts["scheduler"] = DDIMScheduler(clip_sample=False, steps_offset=1)
+    parts["vae"] = AutoencoderTiny(
+        encoder_block_out_channels=(16, 16, 16),
+        decoder_block_out_channels=(16, 16, 16),
+        num_encoder_blocks=(1, 1, 1),
+        num_decoder_blocks=(1, 1, 1),
     )
-    return pipe
+    parts["unet"] = UNet2DConditionModel(
+        sample_size=64,
+        block_out_channels=(64, 128),
+        down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
+        attention_head_dim=2,
+        cross_attention_dim=64,
+    )
+    return StableDiffusionPipeline(**parts, requires_safety_checker=False)
 
 
 def generate(pipe: Any, name: str, steps: int) -> tuple[torch.Tensor, float]:

@@ -13,6 +13,7 @@ from diffusers import (
     StableDiffusionPipeline,
     UNet2DConditionModel,
 )
+from ldm.modules.diffusionmodules.openaimodel import UNetModel
 from torch import Tensor, nn
 
 from todome import Patch
@@ -37,6 +38,33 @@ def tiny_unet(first_attention: int = 1, **config: Any) -> UNet2DConditionModel:
     return UNet2DConditionModel(**settings | config).eval().requires_grad_(False)
 
 
+def one_level_unet(**config: Any) -> UNet2DConditionModel:
+    """As small as a UNet can be, for tests that call it often."""
+    blocks: Any = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("CrossAttnUpBlock2D",)}
+    return tiny_unet(block_out_channels=(8,), mid_block_type=None, **blocks, **config)
+
+
+class LatentDiffusion(nn.Module):
+    """Where users of CompVis' code have their UNetModel."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = nn.Module()
+        self.model.diffusion_model = model
+
+
+def tiny_ldm() -> Any:
+    """The real UNetModel of CompVis with two levels; what begins as zero is filled, or attention would not matter."""
+    torch.manual_seed(0)
+    sizes = {"image_size": SIDE, "in_channels": 4, "out_channels": 4, "model_channels": 32, "num_res_blocks": 1}
+    attention = {"attention_resolutions": [1, 2], "num_heads": 2, "use_spatial_transformer": True, "context_dim": 8}
+    model = UNetModel(**sizes, **attention, channel_mult=[1, 2], use_checkpoint=False, legacy=False).eval()
+    for parameter in model.requires_grad_(False).parameters():
+        if not parameter.any():
+            parameter.normal_(0, 0.1)
+    return LatentDiffusion(model)
+
+
 def tiny_vae() -> AutoencoderKL:
     return AutoencoderKL(block_out_channels=(8,), norm_num_groups=4, latent_channels=4).requires_grad_(False)
 
@@ -45,26 +73,27 @@ def ddim() -> DDIMScheduler:
     return DDIMScheduler(steps_offset=1, clip_sample=False)
 
 
-def tiny_pipeline(scheduler: Any = None, unet: Any = None, kind: Any = StableDiffusionPipeline) -> Any:
-    parts = {"vae": tiny_vae(), "unet": unet or tiny_unet(), "scheduler": scheduler or ddim()}
+def tiny_pipeline(scheduler: Any = None, unet: Any = None, kind: Any = StableDiffusionPipeline, **more: Any) -> Any:
+    parts = {"vae": tiny_vae(), "unet": unet or one_level_unet(), "scheduler": scheduler or ddim(), **more}
     absent = dict.fromkeys(("text_encoder", "tokenizer", "safety_checker", "feature_extractor"))
     pipeline = kind(**parts, **absent, requires_safety_checker=False)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
 
-def draw(pipeline: Any, steps: int = 10, side: int = SIDE, **options: Any) -> Tensor:
+def draw(pipeline: Any, steps: int = 10, **options: Any) -> Tensor:
     """One picture, as latents; the same every time."""
     prompt = torch.linspace(-1, 1, 24).view(1, 3, 8)
-    common = {"prompt_embeds": prompt, "negative_prompt_embeds": -prompt, "num_inference_steps": steps}
-    if isinstance(pipeline, StableDiffusionImg2ImgPipeline | StableDiffusionInpaintPipeline):
-        common["image"] = torch.linspace(0, 1, 3 * side * side).view(1, 3, side, side)
-    if isinstance(pipeline, StableDiffusionInpaintPipeline):
-        common["mask_image"] = (torch.arange(side * side).view(1, 1, side, side) % 3 == 0).float()
-    if not isinstance(pipeline, StableDiffusionImg2ImgPipeline):
-        common |= {"height": side, "width": side}
+    given = {"prompt_embeds": prompt, "negative_prompt_embeds": -prompt, "num_inference_steps": steps}
+    kind = type(pipeline)
+    if kind in (StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline):
+        given["image"] = torch.linspace(0, 1, 3 * SIDE * SIDE).view(1, 3, SIDE, SIDE)
+    if kind is StableDiffusionInpaintPipeline:
+        given["mask_image"] = (torch.arange(SIDE * SIDE).view(1, 1, SIDE, SIDE) % 3 == 0).float()
+    if kind is not StableDiffusionImg2ImgPipeline:
+        given |= {"height": SIDE, "width": SIDE}
     generator = torch.Generator().manual_seed(0)
-    return pipeline(**common, generator=generator, output_type="latent", **options).images
+    return pipeline(**given | options, generator=generator, output_type="latent").images
 
 
 class Record:

@@ -5,6 +5,7 @@ import gc
 import inspect
 import pickle
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ def clock_of(**settings) -> Clock:
     return Clock(Downsample(2, **settings))
 
 
-def step(scheduler, timestep: Tensor) -> None:
+def step(scheduler: Any, timestep: Tensor) -> None:
     scheduler.step(SAMPLE, timestep, SAMPLE)
 
 
@@ -113,7 +114,7 @@ def test_steps_that_never_run_are_not_counted():
     assert not clock.active
 
 
-@pytest.mark.parametrize("kind", [DDIMScheduler, EulerDiscreteScheduler, HeunDiscreteScheduler, PNDMScheduler])
+@pytest.mark.parametrize("kind", [DDIMScheduler, EulerDiscreteScheduler, HeunDiscreteScheduler])
 @pytest.mark.parametrize("begin", range(5))
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers' schedulers, numpy 2
 def test_skipped_steps_of_real_schedulers(kind, begin):
@@ -147,18 +148,19 @@ def test_a_tapped_scheduler_drives_its_clocks():
 
 @pytest.mark.parametrize("kind", [DDIMScheduler, EulerDiscreteScheduler, PNDMScheduler])
 def test_taps_keep_signature_name_and_docstring(kind):
-    scheduler = kind()
+    scheduler: Any = kind()
     before = {name: getattr(scheduler, name) for name in ("step", "set_timesteps")}
     listen(scheduler, clock_of())
     for name, method in before.items():
-        tap = getattr(scheduler, name)
-        assert isinstance(tap, Tap)
+        tap: Any = getattr(scheduler, name)
         assert inspect.signature(tap) == inspect.signature(method)
         assert (tap.__name__, tap.__doc__) == (method.__name__, method.__doc__)
+        assert isinstance(tap, Tap)
 
 
 def test_taps_hand_through_arguments_and_results():
-    scheduler, bare = ddim(), ddim()
+    scheduler: Any = ddim()
+    bare: Any = ddim()
     listen(scheduler, clock_of())
     for one in (scheduler, bare):
         one.set_timesteps(num_inference_steps=4, device="cpu")
@@ -171,8 +173,8 @@ def test_a_failing_step_does_not_count():
     scheduler, clock = ddim(), clock_of()
     listen(scheduler, clock)
     scheduler.set_timesteps(4)
-    with pytest.raises(TypeError):
-        scheduler.step()
+    with pytest.raises(TypeError, match="missing"):
+        vars(scheduler)["step"]()
     assert clock.step == 0
 
 

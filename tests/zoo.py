@@ -1,7 +1,7 @@
 """The zoo: one small builder per host, real classes with tiny random weights, no downloads.
 
-A host knows how to build its model, how to call it, and what a look at its code says todome must find there. What todome
-itself believes is not asked here: the tests compare the two.
+A host knows how to build its model, how to call it, and what a look at its code says todome must find there. What
+todome itself believes is not asked here: the tests compare the two.
 """
 
 import re
@@ -37,7 +37,7 @@ WIDTH = 16  # of a word
 FRAMES = 3
 
 
-# ---------------------------------------------------------------------------------------------------- the hosts' models
+# --------------------------------------------------------------------------------------------------- the hosts' models
 
 
 def lively(build: Callable[[], Any]) -> Any:
@@ -74,6 +74,12 @@ def small_unet(**changes: Any) -> UNet2DConditionModel:
         "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
     }
     return unet(**{**config, **changes})
+
+
+def mini_unet(**changes: Any) -> UNet2DConditionModel:
+    """Two blocks with attention at one level: for what takes long, such as compiling."""
+    blocks = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("UpBlock2D",)}
+    return unet(**{"block_out_channels": (8,), **blocks, **changes})
 
 
 def sdxl() -> UNet2DConditionModel:
@@ -196,7 +202,7 @@ def ldm_unet_v2() -> UNetModel:
     return ldm_unet(num_heads=-1, num_head_channels=16, use_linear_in_transformer=True)
 
 
-# -------------------------------------------------------- sgm's signature: tokens in front of the queries, shared frames
+# ------------------------------------------------------ sgm's signature: tokens in front of the queries, shared frames
 
 
 class CrossAttention(nn.Module):
@@ -459,22 +465,20 @@ def host_named(name: str) -> Host:
     return next(host for host in ZOO if host.name == name)
 
 
-# --------------------------------------------------------------------------------------------------------- a pipeline
+# ---------------------------------------------------------------------------------------------------------- a pipeline
 
 
 def tiny_pipeline(kind: type = StableDiffusionPipeline, **parts: Any) -> Any:
     """A Stable Diffusion pipeline of random parts. It is given `prompt_embeds`, so it needs no text encoder."""
-    vae = lively(
-        lambda: AutoencoderKL(
-            block_out_channels=(4, 4),
-            down_block_types=("DownEncoderBlock2D",) * 2,
-            up_block_types=("UpDecoderBlock2D",) * 2,
-            norm_num_groups=2,
-            latent_channels=4,
-        )
-    )
+    blocks: Any = {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2}
+    widths: Any = {"block_out_channels": (4, 4), "norm_num_groups": 2, "latent_channels": 4}
+    vae = lively(lambda: AutoencoderKL(**blocks, **widths))
     nobody = dict.fromkeys(("text_encoder", "tokenizer", "safety_checker", "feature_extractor"))
-    given = {"vae": vae, "unet": small_unet(), "scheduler": DDIMScheduler(steps_offset=1, clip_sample=False)} | nobody | parts
+    given = (
+        {"vae": vae, "unet": small_unet(), "scheduler": DDIMScheduler(steps_offset=1, clip_sample=False)}
+        | nobody
+        | parts
+    )
     pipe = kind(**given, requires_safety_checker=False)
     pipe.set_progress_bar_config(disable=True)
     return pipe

@@ -15,8 +15,8 @@ from .reductions import Reduction, reject
 class Clock:
     """Tells the hooks of one patch whether they are on and which turn it is.
 
-    `active` is a Python bool (two graphs under torch.compile at most); `turn` is a tensor on the model's device that is
-    overwritten in place, so that compiled and replayed graphs see it move.
+    `active` is a Python bool: at most two graphs under torch.compile. The turn is kept as a number, and as a tensor on
+    the model's device that is overwritten in place, so that compiled and replayed graphs see it move.
     """
 
     def __init__(self, reduction: Reduction) -> None:
@@ -24,7 +24,8 @@ class Clock:
         self.step, self.steps = 0, None
         self.calls = 0
         self.active = True
-        self.turn = torch.zeros(1, dtype=torch.long, device="cpu")
+        self.turn = 0
+        self.turn_in_graphs = torch.zeros(1, dtype=torch.long, device="cpu")
         self.told = False  # whether the user was told that there is nothing to do
         self.models: list[weakref.ref[Any]] = []
         self.pipelines: list[weakref.ref[Any]] = []
@@ -36,7 +37,14 @@ class Clock:
         if self.reduction.windowed and steps is not None:
             done = step + 1e-6  # so that 0.1 + 0.2 of 10 steps are 3
             self.active = self.reduction.start * steps <= done < self.reduction.stop * steps
-        self.turn.fill_(self.reduction.turn(step))
+        self.turn = self.reduction.turn(step)
+        self.turn_in_graphs.fill_(self.turn)
+
+    def turn_on(self, device: torch.device) -> torch.Tensor | int:
+        """The turn for a layer on this device: a number costs no kernel, but a graph would keep it for ever."""
+        if torch.compiler.is_compiling() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+            return self.turn_in_graphs.to(device)
+        return self.turn
 
     def begin(self, steps: int) -> None:
         self.calls = 0
@@ -50,8 +58,8 @@ class Clock:
     def called(self, device: torch.device) -> None:
         """The model is called. Where nobody drives the clock, that is a step."""
         self.follow()
-        if self.turn.device != device:
-            self.turn = self.turn.to(device)
+        if self.turn_in_graphs.device != device:
+            self.turn_in_graphs = self.turn_in_graphs.to(device)
         if self.steps is not None and self.step < self.steps:
             return
         if self.reduction.windowed:

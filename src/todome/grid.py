@@ -25,10 +25,10 @@ class Order(NamedTuple):
     """The rows a grid keeps, turn by turn: cell c keeps `rows[turn % sizes[c], c]`."""
 
     rows: Tensor  # (longest, cells)
-    sizes: Tensor  # (1, cells)
+    sizes: Tensor | None  # (1, cells); None where every cell is as long as the longest
 
     def to(self, device: torch.device) -> "Order":
-        return Order(self.rows.to(device), self.sizes.to(device))
+        return Order(self.rows.to(device), None if self.sizes is None else self.sizes.to(device))
 
 
 def nearest_spans(length: int, factor: float) -> Spans:
@@ -50,7 +50,8 @@ def raster_order(rows: Spans, columns: Spans, width: int) -> Order:
     tall, wide = (t.flatten() for t in torch.meshgrid(rows.lengths, columns.lengths, indexing="ij"))
     sizes = (tall * wide)[None]  # (1, cells)
     member = torch.arange(int(sizes.max()), device="cpu")[:, None] % sizes  # (longest, cells)
-    return Order((top + member // wide) * width + left + member % wide, sizes)
+    alike = bool((sizes == len(member)).all())
+    return Order((top + member // wide) * width + left + member % wide, None if alike else sizes)
 
 
 def shuffled_order(order: Order, seed: int) -> Order:
@@ -60,8 +61,11 @@ def shuffled_order(order: Order, seed: int) -> Order:
     """
     generator = torch.Generator("cpu").manual_seed(seed)
     draw = torch.rand(order.rows.shape, generator=generator, device="cpu")
-    filler = torch.arange(len(draw), device="cpu")[:, None] >= order.sizes  # short cells end before the longest
-    return Order(order.rows.gather(0, draw.masked_fill(filler, 2.0).argsort(0)), order.sizes)
+    if order.sizes is not None:
+        draw[torch.arange(len(draw), device="cpu")[:, None] >= order.sizes] = (
+            2.0  # what fills up short cells stays last
+        )
+    return Order(order.rows.gather(0, draw.argsort(0)), order.sizes)
 
 
 def downsampled_order(grid: Grid, factor: float, phase: Phase, seed: int) -> Order:
@@ -69,13 +73,21 @@ def downsampled_order(grid: Grid, factor: float, phase: Phase, seed: int) -> Ord
     height, width = grid
     order = raster_order(nearest_spans(height, factor), nearest_spans(width, factor), width)
     if phase == "fixed":
-        return Order(order.rows[:1], torch.ones_like(order.sizes))
+        return Order(order.rows[:1], None)
     return shuffled_order(order, seed)
 
 
-def kept_rows(order: Order, turn: Tensor) -> Tensor:
-    """The rows kept in this turn, a tensor of one element: nothing is read from the device, so graphs can replay it."""
-    return order.rows.gather(0, turn % order.sizes).squeeze(0)  # (cells,)
+def kept_rows(order: Order, turn: Tensor | int) -> Tensor:
+    """The rows kept in this turn, (cells,)."""
+    if order.sizes is None:
+        return row_of(order.rows, turn)
+    return order.rows.gather(0, turn % order.sizes).squeeze(0)
+
+
+def row_of(table: Tensor, turn: Tensor | int) -> Tensor:
+    """The row of a table whose turn it is. A turn that is a tensor of one element is never read by the host."""
+    turn = turn % len(table)
+    return table[turn] if isinstance(turn, int) else table.index_select(0, turn).squeeze(0)
 
 
 def kept_count(grid: Grid, factor: float) -> int:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .grid import Grid, leftover_rows, raster_order, shuffled_order, whole_spans
+from .grid import Grid, leftover_rows, raster_order, row_of, shuffled_order, whole_spans
 
 SCORES_AT_ONCE = 2**27  # similarities held in memory at a time; 256 MiB in half precision
 
@@ -56,12 +56,12 @@ def nearest(sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def match(x: Tensor, cells: Cells, turn: Tensor, merged: int) -> Matching:
+def match(x: Tensor, cells: Cells, turn: Tensor | int, merged: int) -> Matching:
     """Section 3 of ToMe for SD: the `merged` sources most like a destination go into it, all others stay.
 
     x: (batch, tokens, channels). The merged sequence is the destinations, then the sources that stay.
     """
-    rows = cells.rows.index_select(0, turn % len(cells.rows)).squeeze(0)  # (tokens,)
+    rows = row_of(cells.rows, turn)  # (tokens,)
     x = F.normalize(x, dim=-1, eps=torch.finfo(x.dtype).tiny).index_select(1, rows)
     batch, tokens, _ = x.shape
     count = cells.destinations

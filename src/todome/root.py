@@ -25,7 +25,7 @@ class Door(Hook):
     @torch.compiler.disable
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tensors = (a for a in (*args, *kwargs.values()) if isinstance(a, Tensor))
-        self.clock.called(next((t.device for t in tensors), self.clock.turn.device))
+        self.clock.called(next((t.device for t in tensors), self.clock.turn_in_graphs.device))
 
     @torch.compiler.disable
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:

@@ -110,13 +110,13 @@ class Reducer(Hook):
     @torch.compiler.assume_constant_result
     def reduces(self, grid: Grid, device: torch.device) -> bool:
         """Whether it leaves fewer tokens of this grid; then its table is made. torch.compile only runs it to trace."""
-        tokens = grid[0] * grid[1]
-        self.seen[grid] = self.left_of(grid)
         known = self.tables.get(grid)
-        if self.seen[grid] < tokens and (known is None or known.rows.device != device):
+        if grid not in self.tables or (known is not None and known.rows.device != device):
+            self.seen[grid] = self.left_of(grid)
             with torch.inference_mode(False):
-                self.tables[grid] = self.table_of(grid).to(device)
-        return self.seen[grid] < tokens
+                known = self.table_of(grid).to(device) if self.seen[grid] < grid[0] * grid[1] else None
+            self.tables[grid] = known
+        return known is not None
 
     def left_of(self, grid: Grid) -> int:
         """How many tokens of a grid are left."""
@@ -147,7 +147,7 @@ class KeptKeys(Reducer):
         refuse_fused(module)
         if not self.reduces(grid, x.device):
             return None
-        rows = kept_rows(self.tables[grid], self.clock.turn.to(x.device))
+        rows = kept_rows(self.tables[grid], self.clock.turn_on(x.device))
         return args, {**kwargs, **kept_masks(kwargs, rows, x.shape[1]), self.context: kept_context(x, rows, kwargs)}
 
     def left_of(self, grid: Grid) -> int:
@@ -220,7 +220,7 @@ class MergedTokens(Reducer):
         self.matching = None
         if grid is not None and self.reduces(grid, x.device):
             merged = grid[0] * grid[1] - self.seen[grid]
-            self.matching = match(x, self.tables[grid], self.clock.turn.to(x.device), merged)
+            self.matching = match(x, self.tables[grid], self.clock.turn_on(x.device), merged)
 
     def before_part(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         x = first(args, kwargs)

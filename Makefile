@@ -1,0 +1,30 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test lint format
+
+setup: .venv/ready
+
+# torch first and pinned: other packages would otherwise pull whatever build is newest.
+# ldm is real code to test on; what its package asks for is years old, hence --no-deps.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps stable-diffusion-sdkit
+	touch $@
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+test: setup
+	$(BIN)/python -m pytest -n auto
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+format: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format

@@ -1,0 +1,232 @@
+"""Guarantee 5 on a CPU: one whole graph (two with a window), never compiled again, equal to eager."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
+from zoo import Host, host_named, mini_unet, run, small_unet, unet_inputs
+
+import todome
+from todome import Downsample, Merge
+
+REDUCTIONS = [
+    Downsample(factor=2),
+    Downsample(factor=1.5, phase="random"),
+    Downsample(factor=2, phase="fixed"),
+    Merge(),
+    Merge(random=False, cross_attention=True, feed_forward=True),
+]
+over_reductions = pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def counter() -> CompileCounterWithBackend:
+    return CompileCounterWithBackend("aot_eager")
+
+
+def steps_of(model: Any, patch: todome.Patch, steps: int = 10, **inputs: Any) -> list[Tensor]:
+    """The outputs of a run of the model over so many steps."""
+    outputs = []
+    for step in range(steps):
+        patch.at(step, steps)
+        outputs.append(run(model, **(inputs or unet_inputs())))
+    return outputs
+
+
+def assert_same_run(compiled: list[Tensor], eager: list[Tensor]) -> None:
+    for ours, theirs in zip(compiled, eager, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def eager_run(reduction: Any, **inputs: Any) -> list[Tensor]:
+    model = mini_unet()
+    return steps_of(model, todome.apply(model, reduction), **inputs)
+
+
+@over_reductions
+def test_a_run_is_one_graph_and_equal_to_eager(reduction: Any, counter: CompileCounterWithBackend):
+    model = mini_unet()
+    patch = todome.apply(model, reduction)
+    compiled = torch.compile(model, fullgraph=True, backend=counter)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        outputs = steps_of(compiled, patch)
+    assert counter.frame_count == 1
+    assert_same_run(outputs, eager_run(reduction))
+
+
+def test_dithering_moves_inside_the_one_graph(counter: CompileCounterWithBackend):
+    model = mini_unet()
+    patch = todome.apply(model, Downsample(factor=2))
+    first, second = steps_of(torch.compile(model, fullgraph=True, backend=counter), patch, 2)
+    assert not torch.allclose(first, second, atol=1e-4)
+
+
+def test_a_bare_model_dithers_with_every_call_of_the_one_graph(counter: CompileCounterWithBackend):
+    model = mini_unet()
+    todome.apply(model, Downsample(factor=2))
+    compiled = torch.compile(model, fullgraph=True, backend=counter)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        outputs = [run(compiled, **unet_inputs()) for _ in range(8)]
+    assert counter.frame_count == 1
+    assert not torch.allclose(outputs[0], outputs[1], atol=1e-4)
+    torch.testing.assert_close(outputs[4], outputs[0])  # 2 x 2 turns later
+
+
+@pytest.mark.parametrize("reduction", [Downsample(factor=2, start=0.2, stop=0.6), Merge(stop=0.6)], ids=str)
+def test_a_window_makes_two_graphs(reduction: Any, counter: CompileCounterWithBackend):
+    model = mini_unet()
+    patch = todome.apply(model, reduction)
+    compiled = torch.compile(model, fullgraph=True, backend=counter)
+    outputs = steps_of(compiled, patch)
+    assert counter.frame_count == 2
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        steps_of(compiled, patch)
+    assert counter.frame_count == 2
+    assert_same_run(outputs, eager_run(reduction))
+
+
+both = pytest.mark.parametrize("reduction", [Downsample(factor=2), Merge()], ids=str)
+
+
+def test_levels_of_their_own_factor_are_one_graph(counter: CompileCounterWithBackend):
+    model = small_unet()
+    patch = todome.apply(model, Downsample(factor=(2, 1.5)))
+    eager = steps_of(model, patch, 4)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        outputs = steps_of(torch.compile(model, fullgraph=True, backend=counter), patch, 4)
+    assert counter.frame_count == 1
+    assert_same_run(outputs, eager)
+
+
+@both
+def test_model_compile_is_one_graph_too(reduction: Any, counter: CompileCounterWithBackend):
+    model = mini_unet()
+    patch = todome.apply(model, reduction)
+    model.compile(fullgraph=True, backend=counter)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        outputs = steps_of(model, patch)
+    assert counter.frame_count == 1
+    assert_same_run(outputs, eager_run(reduction))
+
+
+@pytest.mark.parametrize("reduction", [Downsample(factor=2), Downsample(factor=2, stop=0.5), Merge()], ids=str)
+def test_compile_repeated_blocks(reduction: Any, counter: CompileCounterWithBackend):
+    model = mini_unet()
+    patch = todome.apply(model, reduction)
+    model.compile_repeated_blocks(fullgraph=True, backend=counter)
+    outputs = steps_of(model, patch)
+    compiled = counter.frame_count
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        steps_of(model, patch)
+    assert counter.frame_count == compiled
+    assert_same_run(outputs, eager_run(reduction))
+
+
+@both
+def test_compile_repeated_blocks_of_a_deep_model(reduction: Any, counter: CompileCounterWithBackend):
+    """SDXL has 10 blocks at its first level alone, and torch gives up on a function that is compiled more than 8 times."""
+    model = mini_unet(transformer_layers_per_block=5)
+    patch = todome.apply(model, reduction)
+    eager = steps_of(model, patch, 2)
+    model.compile_repeated_blocks(fullgraph=True, backend=counter)
+    assert_same_run(steps_of(model, patch, 2), eager)
+
+
+@both
+@pytest.mark.parametrize("host", [host_named(name) for name in ("pixart", "sgm")], ids=str)
+def test_other_hosts_are_one_graph_too(host: Host, reduction: Any, counter: CompileCounterWithBackend):
+    model = host.build()
+    patch = todome.apply(model, reduction)
+    eager = steps_of(model, patch, 4, **host.inputs())
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        outputs = steps_of(torch.compile(model, fullgraph=True, backend=counter), patch, 4, **host.inputs())
+    assert counter.frame_count == 1
+    assert_same_run(outputs, eager)
+
+
+@both
+def test_a_second_size_compiles_once_more_and_never_again(reduction: Any, counter: CompileCounterWithBackend):
+    model = mini_unet()
+    patch = todome.apply(model, reduction)
+    compiled = torch.compile(model, fullgraph=True, backend=counter)
+    sizes = [unet_inputs(grid=(16, 18)), unet_inputs(grid=(12, 20))]
+    outputs = [steps_of(compiled, patch, 4, **inputs) for inputs in sizes]
+    assert counter.frame_count == 2
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        again = [steps_of(compiled, patch, 4, **inputs) for inputs in sizes]
+    for inputs, ours, ours_again in zip(sizes, outputs, again, strict=True):
+        assert_same_run(ours, steps_of(small := mini_unet(), todome.apply(small, reduction), 4, **inputs))
+        assert_same_run(ours_again, ours)
+
+
+def whole(model: nn.Module, counter: Any) -> Any:
+    return torch.compile(model, fullgraph=True, backend=counter)
+
+
+def in_place(model: nn.Module, counter: Any) -> Any:
+    model.compile(fullgraph=True, backend=counter)
+    return model
+
+
+def by_block(model: Any, counter: Any) -> Any:
+    model.compile_repeated_blocks(fullgraph=True, backend=counter)
+    return model
+
+
+over_ways = pytest.mark.parametrize("compiled_by", [whole, in_place, by_block])
+
+
+@over_ways
+@both
+def test_apply_after_compile_is_noticed(reduction: Any, compiled_by: Callable, counter: CompileCounterWithBackend):
+    model = mini_unet()
+    compiled = compiled_by(model, counter)
+    dense = run(compiled, **unet_inputs())
+    outputs = steps_of(compiled, todome.apply(compiled, reduction), 4)
+    assert not torch.allclose(outputs[0], dense, atol=1e-4)
+    assert_same_run(outputs, steps_of(small := mini_unet(), todome.apply(small, reduction), 4))
+
+
+@over_ways
+def test_remove_after_compile_is_noticed(compiled_by: Callable, counter: CompileCounterWithBackend):
+    model = mini_unet()
+    dense = run(model, **unet_inputs())
+    patch = todome.apply(model, Downsample(factor=2))
+    compiled = compiled_by(model, counter)
+    reduced = steps_of(compiled, patch, 1)[0]
+    patch.remove()
+    assert not torch.allclose(reduced, dense, atol=1e-4)
+    torch.testing.assert_close(run(compiled, **unet_inputs()), dense, rtol=1e-4, atol=1e-5)
+
+
+@over_ways
+def test_replacing_a_patch_after_compile_is_noticed(compiled_by: Callable, counter: CompileCounterWithBackend):
+    model = mini_unet()
+    patch = todome.apply(model, Downsample(factor=2))
+    compiled = compiled_by(model, counter)
+    steps_of(compiled, patch, 1)
+    outputs = steps_of(compiled, todome.apply(compiled, Merge()), 4)
+    assert_same_run(outputs, steps_of(small := mini_unet(), todome.apply(small, Merge()), 4))
+
+
+@both
+def test_compiled_gradients_equal_eager_ones(reduction: Any, counter: CompileCounterWithBackend):
+    def gradients(compiled: bool) -> list[Tensor]:
+        model = mini_unet()
+        patch = todome.apply(model, reduction)
+        patch.at(3, 10)
+        called: Any = torch.compile(model, fullgraph=True, backend=counter) if compiled else model
+        loss = called(**unet_inputs()).sample.square().mean()
+        return list(torch.autograd.grad(loss, list(model.parameters())))
+
+    torch.testing.assert_close(gradients(True), gradients(False), rtol=1e-3, atol=1e-5)

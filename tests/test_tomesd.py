@@ -1,0 +1,196 @@
+"""The drop-in: code written for tomesd 0.1.3 runs with `import todome as tomesd` and gives tomesd's output."""
+
+import inspect
+import re
+from typing import Any
+
+import pytest
+import tomesd as original
+import torch
+from diffusers import ControlNetModel, StableDiffusionControlNetPipeline
+from pipelines import SIDE, LatentDiffusion, draw, tiny_ldm, tiny_pipeline, tiny_unet
+from torch import Tensor
+
+import todome
+import todome as tomesd
+
+DROP_IN = {"use_rand": False}
+SIZES = [(16, 16), (17, 19), (12, 20)]  # level 3 of the second is 5x5
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)))
+
+
+def three_levels() -> Any:
+    blocks: Any = {"down_block_types": ("CrossAttnDownBlock2D",) * 3, "up_block_types": ("CrossAttnUpBlock2D",) * 3}
+    return tiny_unet(block_out_channels=(8, 16, 16), **blocks)
+
+
+def output_of(host: Any, size: tuple[int, int] = (16, 16), batch: int = 2) -> Tensor:
+    x, text = noise(batch, 4, *size), noise(batch, 3, 8)
+    if isinstance(host, LatentDiffusion):
+        return host.model.get_submodule("diffusion_model")(x, torch.full((batch,), 5), text)
+    return host(x, torch.tensor(5), text).sample
+
+
+def outputs(host: Any, arguments: dict[str, Any], **call: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """What a model gives dense, with tomesd and with todome."""
+    results = [output_of(host, **call)]
+    for library in (original, todome):
+        library.apply_patch(host, **arguments)
+        results.append(output_of(host, **call))
+        library.remove_patch(host)
+    dense, theirs, ours = results
+    return dense, theirs, ours
+
+
+def assert_drop_in(host: Any, arguments: dict[str, Any], **call: Any) -> None:
+    dense, theirs, ours = outputs(host, DROP_IN | arguments, **call)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(ours, dense, atol=1e-4)
+
+
+def test_the_signatures_are_tomesds():
+    for name in ("apply_patch", "remove_patch"):
+        ours, theirs = (inspect.signature(getattr(library, name)) for library in (todome, original))
+        assert [(p.name, p.default, p.kind) for p in ours.parameters.values()] == [
+            (p.name, p.default, p.kind) for p in theirs.parameters.values()
+        ]
+
+
+@pytest.mark.parametrize("make", [tiny_unet, tiny_ldm, tiny_pipeline])
+def test_code_written_for_tomesd_runs(make):
+    model = make()
+    assert tomesd.apply_patch(model, ratio=0.5) is model
+    assert tomesd.apply_patch(model, 0.4, 2, 2, 2, True, True, True, True) is model
+    assert tomesd.remove_patch(model) is model
+    assert tomesd.remove_patch(model) is model
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("max_downsample", [1, 2, 4])
+def test_diffusers_at_every_depth(max_downsample, size):
+    assert_drop_in(three_levels(), {"max_downsample": max_downsample}, size=size)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (10, 14)], ids=str)
+@pytest.mark.parametrize("max_downsample", [1, 2])
+def test_ldm_at_every_depth(max_downsample, size):
+    assert_drop_in(tiny_ldm(), {"max_downsample": max_downsample}, size=size)
+
+
+@pytest.mark.parametrize("make", [tiny_unet, tiny_ldm])
+def test_each_depth_gives_another_output(make):
+    host = make()
+    shallow, deep = (outputs(host, DROP_IN | {"max_downsample": depth})[2] for depth in (1, 2))
+    assert not torch.allclose(shallow, deep, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (17, 19)], ids=str)
+@pytest.mark.parametrize(("sx", "sy"), [(2, 2), (3, 3), (4, 4), (2, 3), (4, 2), (1, 2)])
+def test_strides(sx, sy, size):
+    assert_drop_in(tiny_unet(), {"sx": sx, "sy": sy, "max_downsample": 2}, size=size)
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.25, 0.6, 0.75])
+@pytest.mark.parametrize("make", [tiny_unet, tiny_ldm])
+def test_ratios(make, ratio):
+    assert_drop_in(make(), {"ratio": ratio})
+
+
+def flags(number: int) -> dict[str, bool]:
+    return {name: bool(number >> i & 1) for i, name in enumerate(["merge_attn", "merge_crossattn", "merge_mlp"])}
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+@pytest.mark.parametrize("make", [tiny_unet, tiny_ldm])
+def test_every_combination_of_merged_parts(make, number):
+    assert_drop_in(make(), flags(number))
+
+
+def test_an_odd_batch():
+    assert_drop_in(tiny_unet(), {}, batch=3)
+
+
+def test_a_ratio_of_zero_is_dense():
+    dense, theirs, ours = outputs(tiny_unet(), {"ratio": 0.0})
+    assert ours.equal(dense)
+    assert theirs.equal(dense)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (17, 19)], ids=str)
+@pytest.mark.parametrize(
+    ("ratio", "sx", "sy", "most"), [(0.9, 2, 2, "0.75"), (0.76, 2, 2, "0.75"), (1.0, 3, 3, "0.888889")]
+)
+def test_a_ratio_above_the_cap_warns_and_is_capped_as_in_tomesd(ratio, sx, sy, most, size):
+    text = f"ratio={ratio} is capped at {most}, the most that sx={sx}, sy={sy} allow."
+    with pytest.warns(UserWarning, match=f"^{re.escape(text)}$") as caught:
+        assert_drop_in(tiny_unet(), {"ratio": ratio, "sx": sx, "sy": sy}, size=size)
+    assert len(caught) == 1
+
+
+def test_a_model_whose_attention_is_deeper_is_merged_at_its_first_level():
+    sdxl = tiny_unet(first_attention=2)
+    text = "max_downsample=1 reaches no self-attention of this model, whose first is at 2: its first level is merged."
+    with pytest.warns(UserWarning, match=f"^{re.escape(text)}$") as caught:
+        tomesd.apply_patch(sdxl, use_rand=False)
+    assert [warning.filename for warning in caught] == [__file__]
+    ours = output_of(sdxl)
+    tomesd.remove_patch(sdxl)
+    original.apply_patch(sdxl, use_rand=False, max_downsample=2)
+    torch.testing.assert_close(ours, output_of(sdxl), atol=1e-5, rtol=1e-5)
+
+
+def test_the_warning_about_the_cap_points_at_the_caller():
+    with pytest.warns(UserWarning, match="capped") as caught:
+        tomesd.apply_patch(tiny_unet(), ratio=0.9)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("make", [tiny_unet, tiny_ldm])
+@pytest.mark.parametrize("use_rand", [False, True])
+def test_removing_restores_the_output(make, use_rand):
+    host = make()
+    dense = output_of(host)
+    tomesd.apply_patch(host, use_rand=use_rand)
+    assert not torch.allclose(output_of(host), dense, atol=1e-4)
+    tomesd.remove_patch(host)
+    assert output_of(host).equal(dense)
+
+
+def test_random_destinations_change_from_call_to_call_but_not_from_run_to_run():
+    unet = tiny_unet()
+    runs = []
+    for _ in range(2):
+        tomesd.apply_patch(unet)
+        runs.append([output_of(unet) for _ in range(6)])
+    assert all(one.equal(other) for one, other in zip(*runs, strict=True))
+    assert len({tuple(result.flatten().tolist()) for result in runs[0]}) > 1
+
+
+def test_a_pipeline_gives_tomesds_picture():
+    pipeline = tiny_pipeline()
+    pictures = []
+    for library in (original, todome):
+        library.apply_patch(pipeline, use_rand=False)
+        pictures.append(draw(pipeline, steps=4))
+        library.remove_patch(pipeline)
+    torch.testing.assert_close(pictures[1], pictures[0], atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(draw(pipeline, steps=4), pictures[0], atol=1e-3)
+
+
+def test_a_pipeline_with_a_controlnet_gives_tomesds_picture():
+    unet = tiny_unet()
+    controlnet = ControlNetModel.from_unet(unet, conditioning_embedding_out_channels=(8,)).eval().requires_grad_(False)
+    for parameter in controlnet.parameters():
+        if not parameter.any():
+            parameter.normal_(0, 0.1)  # or it would add nothing
+    pipeline = tiny_pipeline(unet=unet, kind=StableDiffusionControlNetPipeline, controlnet=controlnet)
+    hint = torch.linspace(0, 1, 3 * SIDE * SIDE).view(1, 3, SIDE, SIDE)
+    pictures = []
+    for library in (original, todome):
+        library.apply_patch(pipeline, use_rand=False)
+        pictures.append(draw(pipeline, steps=4, image=hint))
+        library.remove_patch(pipeline)
+    torch.testing.assert_close(pictures[1], pictures[0], atol=1e-4, rtol=1e-4)

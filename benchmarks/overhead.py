@@ -113,6 +113,7 @@ def captured(call: Callable[[], Any]) -> Callable[[], None]:
 
 
 def measure(shape: str, px: int, options: argparse.Namespace, bar: tqdm) -> list[dict[str, Any]]:
+    gc.collect()
     unet = make_unet(shape, "cuda", torch.float16)
     args, kwargs = make_inputs(unet, px, options.batch)
 
@@ -121,9 +122,10 @@ def measure(shape: str, px: int, options: argparse.Namespace, bar: tqdm) -> list
 
     known = methods(unet, shape, px)
     times: dict[tuple[str, str], list[float]] = {(mode, name): [] for mode in ("replay", "eager") for name in known}
-    peaks, replays = {}, {}
+    peaks, replays, patches = {}, {}, []
     for name, patched in known.items():
-        with patched():
+        with patched() as patch:
+            patches.append(patch)  # a graph reads its tables, so they must live as long
             milliseconds(call, 3)
             peaks[name] = peak_mib(call)
             replays[name] = captured(call)

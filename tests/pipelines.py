@@ -126,7 +126,7 @@ def recording(unet: nn.Module, patch: Patch | None = None) -> Iterator[Record]:
         attention.get_submodule("to_k").register_forward_pre_hook(record.note_keys),
     ]
     if patch is not None:
-        hung.append(attention.register_forward_hook(lambda *_: record.turns.append(int(patch.clock.turn))))
+        hung.append(attention.register_forward_hook(lambda *_: record.turns.append(patch.clock.turn)))
     try:
         yield record
     finally:

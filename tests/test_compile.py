@@ -64,13 +64,6 @@ def test_a_run_is_one_graph_and_equal_to_eager(reduction: Any, counter: CompileC
     assert_same_run(outputs, eager_run(reduction))
 
 
-def test_dithering_moves_inside_the_one_graph(counter: CompileCounterWithBackend):
-    model = mini_unet()
-    patch = todome.apply(model, Downsample(factor=2))
-    first, second = steps_of(torch.compile(model, fullgraph=True, backend=counter), patch, 2)
-    assert not torch.allclose(first, second, atol=1e-4)
-
-
 def test_a_bare_model_dithers_with_every_call_of_the_one_graph(counter: CompileCounterWithBackend):
     model = mini_unet()
     todome.apply(model, Downsample(factor=2))
@@ -134,10 +127,11 @@ def test_compile_repeated_blocks(reduction: Any, counter: CompileCounterWithBack
 
 @both
 def test_compile_repeated_blocks_of_a_deep_model(reduction: Any, counter: CompileCounterWithBackend):
-    """SDXL has 10 blocks at its first level alone, and torch gives up on a function that is compiled more than 8 times."""
-    model = mini_unet(transformer_layers_per_block=5)
+    """SDXL has 10 blocks at its first level alone, and torch gives up on a function that it compiled 8 times."""
+    deep = lambda: mini_unet(transformer_layers_per_block=5)  # noqa: E731
+    eager = steps_of(plain := deep(), todome.apply(plain, reduction), 2)
+    model = deep()  # another one: a patch that has met its grids already would have its tables made
     patch = todome.apply(model, reduction)
-    eager = steps_of(model, patch, 2)
     model.compile_repeated_blocks(fullgraph=True, backend=counter)
     assert_same_run(steps_of(model, patch, 2), eager)
 
@@ -186,8 +180,11 @@ def by_block(model: Any, counter: Any) -> Any:
 over_ways = pytest.mark.parametrize("compiled_by", [whole, in_place, by_block])
 
 
-@over_ways
-@both
+@pytest.mark.parametrize(
+    ("compiled_by", "reduction"),
+    [(whole, Downsample(factor=2)), (whole, Merge()), (in_place, Merge()), (by_block, Downsample(factor=2))],
+    ids=["whole-downsample", "whole-merge", "in_place-merge", "by_block-downsample"],
+)
 def test_apply_after_compile_is_noticed(reduction: Any, compiled_by: Callable, counter: CompileCounterWithBackend):
     model = mini_unet()
     compiled = compiled_by(model, counter)
@@ -209,11 +206,10 @@ def test_remove_after_compile_is_noticed(compiled_by: Callable, counter: Compile
     torch.testing.assert_close(run(compiled, **unet_inputs()), dense, rtol=1e-4, atol=1e-5)
 
 
-@over_ways
-def test_replacing_a_patch_after_compile_is_noticed(compiled_by: Callable, counter: CompileCounterWithBackend):
+def test_replacing_a_patch_after_compile_is_noticed(counter: CompileCounterWithBackend):
     model = mini_unet()
     patch = todome.apply(model, Downsample(factor=2))
-    compiled = compiled_by(model, counter)
+    compiled = whole(model, counter)
     steps_of(compiled, patch, 1)
     outputs = steps_of(compiled, todome.apply(compiled, Merge()), 4)
     assert_same_run(outputs, steps_of(small := mini_unet(), todome.apply(small, Merge()), 4))

@@ -144,6 +144,12 @@ def test_the_most_alike_tokens_are_merged():
     assert found.place[0].unique().tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("random", [False, True])
+def test_a_turn_is_a_number_or_a_tensor(random):
+    x, cells = noise(2, 63, 8), matching_cells((7, 9), (2, 2), random, seed=1)
+    assert all(match(x, cells, n, merged=30).place.equal(match(x, cells, turn(n), merged=30).place) for n in range(6))
+
+
 @pytest.mark.parametrize("at_once", [1, 7, 64, 1000])
 @pytest.mark.parametrize("grid", GRIDS)
 def test_a_search_in_chunks_finds_the_same(monkeypatch, grid, at_once):

@@ -229,6 +229,17 @@ def test_pipelines_that_share_a_model_with_schedulers_of_their_own():
     assert untapped(second.scheduler)
 
 
+def test_a_replaced_patch_hands_on_the_pipelines_it_followed():
+    first = tiny_pipeline()
+    second = tiny_pipeline(unet=first.unet)
+    todome.apply(first, Downsample(2, stop=0.6))
+    patch = todome.apply(second, Downsample(2, stop=0.6))
+    first.scheduler = SCHEDULERS["Heun"]()
+    with recording(first.unet, patch) as record:
+        draw(first)
+    assert record.reduced == window(19, 0, 0.6)
+
+
 @pytest.mark.parametrize("name", ["DDIM", "Euler", "Heun"])
 def test_a_pipeline_that_was_not_applied_still_dithers(name):
     first = tiny_pipeline(SCHEDULERS[name]())

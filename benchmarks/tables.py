@@ -1,6 +1,6 @@
 """The tables of docs/speed.md, made from the results of overhead.py.
 
-    python benchmarks/tables.py benchmarks/results/overhead-h200.json
+python benchmarks/tables.py benchmarks/results/overhead-h200.json
 """
 
 import json

@@ -166,12 +166,16 @@ def test_zero_vectors_give_no_nan(dtype):
     x = noise(2, 64, 8).to(dtype)
     x[:, ::3] = 0
     x[1] = 0
-    cells = matching_cells((8, 8), (2, 2), random=False, seed=0)
-    of_zeros = match(x, cells, turn(0), merged=40)
-    assert merge(x, of_zeros).isfinite().all()
-    to, of = split(cells, 0)
-    unit = F.normalize(x, dim=-1, eps=torch.finfo(dtype).tiny)
-    assert matching.nearest(unit.index_select(1, of), unit.index_select(1, to))[0].isfinite().all()
+    found = match(x, matching_cells((8, 8), (2, 2), random=False, seed=0), turn(0), merged=40)
+    assert unmerge(merge(x, found), found).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+def test_zero_vectors_are_like_nothing(dtype):
+    alike = torch.tensor([1.0, 2.0])
+    x = torch.stack([alike, 0 * alike, 3 * alike, 2 * alike])[None].to(dtype)  # a similarity of NaN would rank first
+    found = match(x, matching_cells((2, 2), (2, 2), random=False, seed=0), turn(0), merged=2)
+    assert found.place.tolist() == [[0, 1, 0, 0]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])

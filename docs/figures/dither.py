@@ -1,6 +1,6 @@
 """Draws docs/figures/dither.svg: which keys of an 8 x 8 grid are kept at factor 2, by ToDo and by todome.
 
-    python docs/figures/dither.py
+python docs/figures/dither.py
 """
 
 from pathlib import Path

@@ -5,6 +5,7 @@ The clock moves when the scheduler steps, when a host says so (`at`), or, with n
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,7 +26,8 @@ class Clock:
         self.calls = 0
         self.active = True
         self.turn = 0
-        self.turn_in_graphs = torch.zeros(1, dtype=torch.long, device="cpu")
+        self.turn_in_graphs = torch.empty(0)
+        self.place(torch.device("cpu"))
         self.told = False  # whether the user was told that there is nothing to do
         self.models: list[weakref.ref[Any]] = []
         self.pipelines: list[weakref.ref[Any]] = []
@@ -46,20 +48,25 @@ class Clock:
             return self.turn_in_graphs.to(device)
         return self.turn
 
+    def place(self, device: torch.device) -> None:
+        """Keeps the turn for graphs on this device, as a tensor that may be overwritten outside of inference mode."""
+        if self.turn_in_graphs.device != device or not len(self.turn_in_graphs):
+            with torch.inference_mode(False):
+                self.turn_in_graphs = torch.full((1,), self.turn, dtype=torch.long, device=device)
+
     def begin(self, steps: int) -> None:
         self.calls = 0
         self.at(0, steps)
 
-    def stepped(self, skipped: int) -> None:
-        """One step is done; `skipped` ones (img2img) never run. Only the first step can tell."""
+    def stepped(self, skipped: Callable[[], int]) -> None:
+        """One step is done. The first one tells how many were `skipped` (img2img) and never run."""
         if self.steps is not None:
-            self.at(self.step + 1, self.steps - skipped if self.step == 0 else self.steps)
+            self.at(self.step + 1, self.steps - skipped() if self.step == 0 else self.steps)
 
     def called(self, device: torch.device) -> None:
         """The model is called. Where nobody drives the clock, that is a step."""
         self.follow()
-        if self.turn_in_graphs.device != device:
-            self.turn_in_graphs = self.turn_in_graphs.to(device)
+        self.place(device)
         if self.steps is not None and self.step < self.steps:
             return
         if self.reduction.windowed:
@@ -99,6 +106,8 @@ class Clock:
             self.watch(pipeline)
         for scheduler in filter(None, (known() for known in other.schedulers)):
             self.listen(scheduler, amid=False)
+        if other.steps is not None:
+            self.at(other.step, other.steps)
 
     def left(self, model: Any) -> None:
         """No hook of this clock is on the model any more. After the last one, nothing is followed."""
@@ -128,8 +137,7 @@ class Tap:
             if self.name == "set_timesteps":
                 clock.begin(len(self.scheduler.timesteps))
             else:
-                first = clock.step == 0
-                clock.stepped(skipped_steps(self.scheduler, args, kwargs) if first else 0)
+                clock.stepped(lambda: skipped_steps(self.scheduler, args, kwargs))
         return result
 
     def restore(self) -> None:

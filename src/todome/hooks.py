@@ -63,11 +63,13 @@ def take_off(root: nn.Module, clock: Clock) -> None:
 
 
 def first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The first argument of a call, by position or by name."""
-    return args[0] if args else next(iter(kwargs.values()))
+    """The tokens or latents a module is called with, by position or by name."""
+    return args[0] if args else kwargs[first_name(kwargs)]
 
 
 def with_first(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-    if args:
-        return (value, *args[1:]), kwargs
-    return args, {**kwargs, next(iter(kwargs)): value}
+    return ((value, *args[1:]), kwargs) if args else (args, {**kwargs, first_name(kwargs): value})
+
+
+def first_name(kwargs: dict[str, Any]) -> str:
+    return "hidden_states" if "hidden_states" in kwargs else "x"  # diffusers; ldm and sgm

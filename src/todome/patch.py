@@ -1,15 +1,14 @@
 """Where a reduction goes: apply, remove, and the handle of what was done."""
 
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
 from .clock import Clock, forget
-from .grid import Grid
 from .hooks import clocks_on, take_off, unwrapped
-from .reductions import Downsample, Reduction, reject
+from .reductions import Downsample, Level, Reduction, reject
 
 SUPPORTED = (
     "UNet2DConditionModel and its relatives, UNetMotionModel, UNetSpatioTemporalConditionModel, UNet3DConditionModel, "
@@ -52,15 +51,6 @@ def remove(target: Any) -> None:
                 forget(target.scheduler, clock)  # a copied pipeline's clock does not know its scheduler
 
 
-class Level(NamedTuple):
-    """One resolution of a model: how many layers it has there, what they were set to, what they have met."""
-
-    level: int
-    layers: int
-    setting: Any  # a factor or a ratio; None where the level is left dense
-    grids: dict[Grid, int]  # tokens that attention is left with, for each grid so far
-
-
 class Patch:
     """What `apply` did: print it, `remove` it, or use it as a context manager that removes it at the end."""
 
@@ -77,8 +67,9 @@ class Patch:
         self._take_over()
         self._follow(target, scheduler)
         self._reducers = unet.reduce_layers(self._layers, self._settings, self.clock)
-        Door(self.models[0], list(self._reducers.values()), self.clock)
-        if any(is_compiled(model) for model in [target, *self.models]):
+        if self._reducers:
+            Door(self.models[0], list(self._reducers.values()), self.clock)
+        if any(map(is_compiled, parts_of(target))):
             torch.compiler.reset()  # graphs made before would never notice the hooks
 
     def _take_over(self) -> None:
@@ -127,40 +118,36 @@ class Patch:
     def __repr__(self) -> str:
         names = " and ".join(type(model).__name__ for model in self.models)
         window = f"from {self.reduction.start:.0%} to {self.reduction.stop:.0%} of the steps"
-        return "\n".join([f"{self.reduction} on {names}, {window}", *map(described, self.levels)])
+        lines = [f"  {self.reduction.described(level)}" for level in self.levels]
+        return "\n".join([f"{self.reduction} on {names}, {window}", *lines])
 
 
-def described(level: Level) -> str:
-    head = f"  level {level.level}, {level.layers} layer{'s' * (level.layers != 1)}: "
-    if level.setting is None:
-        return head + "dense"
-    sizes = [f"{h}x{w} = {h * w} -> {left}" for (h, w), left in level.grids.items()]
-    return head + f"{level.setting}, " + ("; ".join(sizes) + " tokens" if sizes else "not called yet")
-
-
-def denoisers(target: Any) -> list[Any]:
-    """The models in a target whose attention can be reduced, the one that is called at every step first."""
+def parts_of(target: Any) -> list[Any]:
+    """The models in a target whose attention may be reduced, the one that is called at every step first."""
     if is_pipeline(target):
-        parts = {name: getattr(target, name, None) for name in ("unet", "transformer", "controlnet")}
-        if parts["unet"] is None and parts["transformer"] is None:
+        parts = [getattr(target, name, None) for name in ("unet", "transformer", "controlnet")]
+        if parts[:2] == [None, None]:
             remedy = "Pass the model itself: todome.apply(model)"
             reject("target", type(target).__name__, "a pipeline with a unet or a transformer", remedy, TypeError)
-        return [unwrapped(part) for part in parts.values() if isinstance(part, nn.Module)]
+        return [part for part in parts if isinstance(part, nn.Module)]
     inner = getattr(getattr(target, "model", None), "diffusion_model", None)
-    model = unwrapped(target if inner is None else inner)
+    model = target if inner is None else inner
     if not isinstance(model, nn.Module):
         allowed = "a diffusers pipeline, a torch model, or an object with .model.diffusion_model"
         reject("target", target, allowed, "Load the model first and pass the object", TypeError)
     return [model]
 
 
+def denoisers(target: Any) -> list[Any]:
+    return [unwrapped(part) for part in parts_of(target)]
+
+
 def is_pipeline(target: Any) -> bool:
     return any(cls.__name__ == "DiffusionPipeline" for cls in type(target).__mro__)
 
 
-def is_compiled(model: Any) -> bool:
-    parts = list(model.modules()) if isinstance(model, nn.Module) else [getattr(model, "unet", None)]
-    return any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in parts)
+def is_compiled(model: nn.Module) -> bool:
+    return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
 
 
 def nothing_found(models: list[Any]) -> str:

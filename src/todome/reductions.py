@@ -5,7 +5,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, get_args
 
 from .grid import Grid, Phase, kept_count, smallest_factor
 
@@ -26,9 +26,20 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
+class Level(NamedTuple):
+    """One resolution of a model: how many layers it has there, what they are set to, which grids they have met."""
+
+    level: int
+    layers: int
+    setting: Any  # a factor or a ratio; None where the level is left dense
+    grids: Mapping[Grid, int]  # what attention is left with of each grid
+
+
 class Reduction:
     """What Downsample and Merge have in common: when they are on, and where their randomness comes from."""
 
+    sets: ClassVar[str]  # what a level is set to
+    leaves: ClassVar[str]  # what there are fewer of
     start: float
     stop: float
     seed: int
@@ -44,6 +55,14 @@ class Reduction:
     def levels(self, available: int) -> Mapping[int, Any]:
         """The setting of each level that is to be reduced, of the `available` ones."""
         raise TypeError(f"{type(self).__name__} is not a reduction: use todome.Downsample or todome.Merge.")
+
+    def described(self, level: Level) -> str:
+        """A line about one level, for people."""
+        head = f"level {level.level}, {level.layers} layer{'s' * (level.layers != 1)}: "
+        if level.setting is None:
+            return head + "dense"
+        grids = [f"{h}x{w} = {h * w} -> {left} {self.leaves}" for (h, w), left in level.grids.items()]
+        return head + f"{self.sets} {level.setting}, " + ("; ".join(grids) or "not called yet")
 
     def _check_common(self) -> None:
         for field in ("start", "stop"):
@@ -77,6 +96,7 @@ class Downsample(Reduction):
         seed: Of the orders and draws. The same seed gives the same picture.
     """
 
+    sets, leaves = "factor", "keys"
     factor: float | Sequence[float] | Literal["auto"] = "auto"
     phase: Phase = "dither"
     start: float = 0.0
@@ -140,6 +160,7 @@ class Merge(Reduction):
         seed: Of the draws. The same seed gives the same picture.
     """
 
+    sets, leaves = "ratio", "tokens"
     ratio: float | Sequence[float] = 0.5
     stride: tuple[int, int] = (2, 2)
     random: bool = True

@@ -71,15 +71,23 @@ def test_merging_corners_has_one_turn_only():
     assert turns_of(clock) == (0, 0)
 
 
+def driven(steps: int, **settings) -> tuple[Clock, Any]:
+    """A clock, and the scheduler that drives it through so many steps."""
+    clock, scheduler = clock_of(**settings), ddim()
+    clock.listen(scheduler)
+    scheduler.set_timesteps(steps)
+    return clock, scheduler
+
+
 def test_the_turn_that_graphs_see_is_overwritten_in_place():
-    clock = clock_of()
-    clock.begin(3)
+    clock, scheduler = driven(steps=3)
     seen = clock.turn_in_graphs
-    clock.stepped(0)
+    step(scheduler, scheduler.timesteps[0])
     clock.called(CPU)
+    assert seen.tolist() == [1]
     clock.at(2, 3)
-    assert clock.turn_in_graphs is seen
     assert seen.tolist() == [2]
+    assert clock.turn_in_graphs is seen
 
 
 def test_without_a_driver_every_call_is_a_step():
@@ -89,34 +97,33 @@ def test_without_a_driver_every_call_is_a_step():
 
 
 def test_a_driver_is_followed_whatever_the_number_of_calls():
-    clock = clock_of()
-    clock.begin(2)
+    clock, scheduler = driven(steps=2)
     clock.called(CPU)
     clock.called(CPU)
     assert clock.turn == 0
-    clock.stepped(0)
+    step(scheduler, scheduler.timesteps[0])
     clock.called(CPU)
     assert clock.turn == 1
 
 
 def test_a_run_begins_anew():
-    clock = clock_of(stop=0.5)
+    clock, scheduler = driven(steps=4, stop=0.5)
     for _ in range(2):
-        clock.begin(4)
+        scheduler.set_timesteps(4)
         seen = []
-        for _ in range(4):
+        for timestep in scheduler.timesteps:
             clock.called(CPU)
             seen.append((clock.turn, clock.active))
-            clock.stepped(0)
+            step(scheduler, timestep)
         assert seen == [(0, True), (1, True), (2, False), (3, False)]
 
 
 def test_steps_that_never_run_are_not_counted():
-    clock = clock_of(stop=0.5)
-    clock.begin(8)
-    clock.stepped(4)
+    clock, scheduler = driven(steps=8, stop=0.5)
+    step(scheduler, scheduler.timesteps[4])
     assert (clock.step, clock.steps) == (1, 4)
-    clock.stepped(0)
+    assert clock.active
+    step(scheduler, scheduler.timesteps[5])
     assert not clock.active
 
 

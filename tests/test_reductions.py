@@ -157,6 +157,7 @@ def test_turns():
         turns = [reduction.turn(step) for step in range(9)]
         assert len(set(turns)) == 9
         assert turns == [reduction.turn(step) for step in range(9)]
+        assert turns != [replace(reduction, seed=1).turn(step) for step in range(9)]
 
 
 def test_draws_depend_on_seed_and_step_and_fit_into_a_tensor():

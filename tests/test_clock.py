@@ -16,7 +16,7 @@ from pipelines import ddim
 from torch import Tensor
 
 from todome import Downsample, Merge
-from todome.clock import Clock, Tap, forget, listen, skipped_steps
+from todome.clock import Clock, Tap, forget, listen, positions
 
 CPU = torch.device("cpu")
 SAMPLE = torch.zeros(1, 4, 2, 2)
@@ -130,20 +130,20 @@ def test_steps_that_never_run_are_not_counted():
 @pytest.mark.parametrize("kind", [DDIMScheduler, EulerDiscreteScheduler, HeunDiscreteScheduler])
 @pytest.mark.parametrize("begin", range(5))
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers' schedulers, numpy 2
-def test_skipped_steps_of_real_schedulers(kind, begin):
+def test_positions_of_real_schedulers(kind, begin):
     scheduler = kind()
     scheduler.set_timesteps(6)
     if hasattr(scheduler, "set_begin_index"):
         scheduler.set_begin_index(begin)
     timestep = scheduler.timesteps[begin]
     step(scheduler, timestep)
-    assert skipped_steps(scheduler, (SAMPLE, timestep, SAMPLE), {}) == begin
+    assert positions(scheduler, (SAMPLE, timestep, SAMPLE), {}) == {begin}
 
 
-def test_skipped_steps_by_keyword():
+def test_positions_by_keyword():
     scheduler = ddim()
     scheduler.set_timesteps(10)
-    assert skipped_steps(scheduler, (), {"model_output": SAMPLE, "timestep": scheduler.timesteps[3]}) == 3
+    assert positions(scheduler, (), {"model_output": SAMPLE, "timestep": scheduler.timesteps[3]}) == {3}
 
 
 def test_a_tapped_scheduler_drives_its_clocks():

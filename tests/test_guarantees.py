@@ -511,26 +511,6 @@ def test_gradient_checkpointing_gives_equal_gradients(host: Host, kind: type):
     assert not torch.allclose(plain[0], gradients(host.build(), inputs)[0], rtol=1e-3)
 
 
-@ldm_checkpoint_warns
-@both
-@among("sd1", "ldm1")
-def test_gradient_checkpointing_survives_a_second_call_before_backward(host: Host, kind: type):
-    """Consistency losses call the model twice: the choice of the first call must be made again, not the second's."""
-    inputs = [host.inputs(), host.inputs()]
-    plain = patched_gradients(host, host.build(), kind, inputs)
-    torch.testing.assert_close(patched_gradients(host, with_checkpoints(host), kind, inputs), plain)
-
-
-@ldm_checkpoint_warns
-@both
-@among("sd1", "ldm1")
-def test_gradient_checkpointing_survives_a_call_of_another_size(host: Host, kind: type):
-    first = "x" if host.name == "ldm1" else "sample"
-    inputs = [host.inputs(), host.inputs() | {first: noise(2, 4, 24, 16)}]
-    plain = patched_gradients(host, host.build(), kind, inputs)
-    torch.testing.assert_close(patched_gradients(host, with_checkpoints(host), kind, inputs), plain)
-
-
 def rng_states() -> list[Any]:
     return [torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())]
 

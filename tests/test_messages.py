@@ -17,7 +17,9 @@ from todome import Downsample, Merge, NothingToReduce
 
 FACTORS = 'Allowed: "auto", a number of at least 1, or one number per level.'
 RATIOS = "Allowed: from 0 to 0.75 with stride=(2, 2), or one such number per level."
-STRIDES = "Allowed: two whole numbers of at least 1 (height, width), not both 1. The default is stride=(2, 2)."
+STRIDES = (
+    "Allowed: a tuple of two whole numbers of at least 1 (height, width), not both 1. The default is stride=(2, 2)."
+)
 FRACTIONS = "Allowed: a fraction of the steps from 0 to 1. start=0, stop=1 is the whole run."
 LACKING = "has no BasicTransformerBlock with self-attention over image tokens."
 SUPPORTED = (
@@ -229,8 +231,11 @@ def test_scheduler_of_the_wrong_type(scheduler):
 
 
 def window_error(start: float, stop: float) -> str:
-    allowed = "Allowed: (0.0, 1.0) for a model that runs without a scheduler that todome knows."
-    remedy = "Use apply(..., scheduler=...), or patch.at(step, steps) before each step."
+    allowed = "Allowed: (0.0, 1.0) where the model is called outside of a run that todome can follow."
+    remedy = (
+        "Apply to the pipeline that runs it, or use apply(..., scheduler=...) and call set_timesteps before each run, "
+        "or call patch.at(step, steps) before each step."
+    )
     return f"(start, stop)={(start, stop)} cannot be used. {allowed} {remedy}"
 
 

@@ -145,7 +145,7 @@ strides = st.tuples(st.integers(1, 4), st.integers(2, 4))
 @given(strides, st.tuples(st.integers(4, 40), st.integers(4, 40)), st.floats(0, 1))
 def test_at_least_the_destinations_are_left(stride, grid, share):
     reduction = Merge(0, stride=stride)
-    left = grid[0] * grid[1] - reduction.merged_on(grid, share * reduction.most)
+    left = grid[0] * grid[1] - reduction.merged_on(grid, share * reduction.most())
     assert (grid[0] // stride[0]) * (grid[1] // stride[1]) <= left <= grid[0] * grid[1]
 
 

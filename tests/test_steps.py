@@ -257,7 +257,7 @@ def test_a_window_on_a_pipeline_that_was_not_applied_is_an_error(name):
     second = tiny_pipeline(SCHEDULERS[name](), first.unet)
     todome.apply(first, Downsample(2, stop=0.6))
     for _ in range(2):
-        with pytest.raises(RuntimeError, match=r"scheduler that todome knows.*scheduler=.*patch\.at\(step, steps\)"):
+        with pytest.raises(RuntimeError, match=r"outside of a run.*scheduler=.*patch\.at\(step, steps\)"):
             draw(second)
         draw(first)
 

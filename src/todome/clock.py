@@ -23,7 +23,10 @@ class Clock:
     def __init__(self, reduction: Reduction) -> None:
         self.reduction = reduction
         self.step, self.steps = 0, None
+        self.timesteps = 0  # of the scheduler's last run
+        self.starts: set[int] = set()  # at which of them that run may have begun
         self.calls = 0
+        self.looping = False  # whether a scheduler was given for a loop that may be run again as it is
         self.active = True
         self.turn = 0
         self.turn_in_graphs = torch.empty(0)
@@ -54,25 +57,35 @@ class Clock:
             with torch.inference_mode(False):
                 self.turn_in_graphs = torch.full((1,), self.turn, dtype=torch.long, device=device)
 
-    def begin(self, steps: int) -> None:
+    def begin(self, timesteps: int) -> None:
+        """A run is set up. It may begin at any of the timesteps: img2img skips the first ones."""
+        self.timesteps, self.starts = timesteps, set(range(timesteps))
         self.calls = 0
-        self.at(0, steps)
+        self.at(0, timesteps)
 
-    def stepped(self, skipped: Callable[[], int]) -> None:
-        """One step is done. The first one tells how many were `skipped` (img2img) and never run."""
-        if self.steps is not None:
-            self.at(self.step + 1, self.steps - skipped() if self.step == 0 else self.steps)
+    def stepped(self, positions: Callable[[], set[int]]) -> None:
+        """One step is done, from one of these positions among the timesteps. Asked only until the start is known."""
+        if self.steps is None:
+            return
+        if len(self.starts) > 1:
+            self.starts = self.starts & {position - self.step for position in positions()} or {0}
+        self.at(self.step + 1, self.timesteps - min(self.starts))
 
     def called(self, device: torch.device) -> None:
         """The model is called. Where nobody drives the clock, that is a step."""
         self.follow()
         self.place(device)
+        if self.steps is not None and self.step >= self.steps and self.looping:
+            self.begin(self.timesteps)
         if self.steps is not None and self.step < self.steps:
             return
         if self.reduction.windowed:
             window = (self.reduction.start, self.reduction.stop)
-            remedy = "Use apply(..., scheduler=...), or patch.at(step, steps) before each step"
-            allowed = "(0.0, 1.0) for a model that runs without a scheduler that todome knows"
+            allowed = "(0.0, 1.0) where the model is called outside of a run that todome can follow"
+            remedy = (
+                "Apply to the pipeline that runs it, or use apply(..., scheduler=...) and call set_timesteps before "
+                "each run, or call patch.at(step, steps) before each step"
+            )
             reject("(start, stop)", window, allowed, remedy, RuntimeError)
         self.at(self.calls, None)
         self.calls += 1
@@ -82,8 +95,7 @@ class Clock:
         self.pipelines.append(weakref.ref(pipeline))
         scheduler = getattr(pipeline, "scheduler", None)
         if scheduler is not None:
-            # Its timesteps may be those of a run that is over; step_index is None until the first step of a new one.
-            self.listen(scheduler, amid=getattr(scheduler, "step_index", 0) is None)
+            self.listen(scheduler, amid=is_set_up(scheduler))
 
     def follow(self) -> None:
         for pipeline in self.pipelines:
@@ -102,11 +114,13 @@ class Clock:
 
     def inherit(self, other: "Clock") -> None:
         """Follows what the patch it replaces followed: pipelines that share a model go on driving it."""
+        self.looping = other.looping
         for pipeline in filter(None, (known() for known in other.pipelines)):
             self.watch(pipeline)
         for scheduler in filter(None, (known() for known in other.schedulers)):
             self.listen(scheduler, amid=False)
         if other.steps is not None:
+            self.timesteps, self.starts = other.timesteps, other.starts
             self.at(other.step, other.steps)
 
     def left(self, model: Any) -> None:
@@ -137,7 +151,7 @@ class Tap:
             if self.name == "set_timesteps":
                 clock.begin(len(self.scheduler.timesteps))
             else:
-                clock.stepped(lambda: skipped_steps(self.scheduler, args, kwargs))
+                clock.stepped(lambda: positions(self.scheduler, args, kwargs))
         return result
 
     def restore(self) -> None:
@@ -168,11 +182,19 @@ def forget(scheduler: Any, clock: Clock) -> None:
                 tap.restore()
 
 
-def skipped_steps(scheduler: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """How many of the scheduler's timesteps lie before the one it has just stepped from (img2img begins amid them)."""
+def is_set_up(scheduler: Any) -> bool:
+    """Whether a run is about to begin: step_index is None until its first step.
+
+    DDIM and its like never tell. Heun's constructor sets it up for all training timesteps, which is no run.
+    """
+    steps = getattr(scheduler, "num_inference_steps", None)
+    return getattr(scheduler, "step_index", 0) is None and steps != scheduler.config.num_train_timesteps
+
+
+def positions(scheduler: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
+    """Where among its timesteps the scheduler may just have stepped from. PNDM's repeat, so there may be two."""
     index = getattr(scheduler, "step_index", None)
     if index is not None:
-        return index - 1
+        return {index - 1}
     timestep = float(args[1] if len(args) > 1 else kwargs["timestep"])
-    timesteps = scheduler.timesteps.tolist()  # DDIM, DDPM, PNDM: one look per run
-    return timesteps.index(timestep) if timestep in timesteps else 0
+    return {i for i, known in enumerate(scheduler.timesteps.tolist()) if known == timestep}

@@ -78,7 +78,7 @@ def match(x: Tensor, cells: Cells, turn: Tensor | int, merged: int) -> Matching:
 def merge(x: Tensor, matching: Matching) -> Tensor:
     """(batch, tokens, channels) -> (batch, merged tokens, channels): the mean of what goes into each.
 
-    Summed in float32: there the sum of a few half-precision tokens is exact, whatever order a GPU adds them in.
+    Summed in float32: rounded back to half precision, it does not matter in which order a GPU adds a few tokens.
     """
     batch, merged, _ = matching.sizes.shape
     place = matching.place.unsqueeze(-1).expand(-1, -1, x.shape[-1])

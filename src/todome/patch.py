@@ -83,6 +83,7 @@ class Patch:
         if is_pipeline(target):
             self.clock.watch(target)
         if scheduler is not None:
+            self.clock.looping = True
             self.clock.listen(scheduler)
 
     def at(self, step: int, steps: int) -> None:

@@ -91,7 +91,7 @@ class Downsample(Reduction):
     To tinker with:
         phase: Which key of each cell is kept. `"dither"` (default) keeps another one at every step, each exactly once
             in factor x factor steps: its errors cancel out over the run. `"fixed"` always keeps the corner, as ToDo
-            does. `"random"` draws one at every step.
+            does. `"random"` draws a turn at every step, so that some come late.
         start: The fraction of the steps before which it is off.
         seed: Of the orders and draws. The same seed gives the same picture.
     """
@@ -174,6 +174,9 @@ class Merge(Reduction):
     def __post_init__(self) -> None:
         self._check_stride()
         object.__setattr__(self, "ratio", self._checked_ratio(self.ratio))
+        for field in ("random", "attention", "cross_attention", "feed_forward"):
+            if not isinstance(getattr(self, field), bool):
+                reject(field, getattr(self, field), "True or False", f"Use {field}=True or leave it out", TypeError)
         if not (self.attention or self.cross_attention or self.feed_forward):
             remedy = "Leave attention=True"
             reject("attention", False, "at least one of attention, cross_attention, feed_forward", remedy)
@@ -183,22 +186,22 @@ class Merge(Reduction):
         stride = self.stride
         whole = isinstance(stride, tuple) and all(isinstance(s, int) and not isinstance(s, bool) for s in stride)
         if not whole or len(stride) != 2 or min(stride) < 1 or max(stride) < 2:
-            allowed = "two whole numbers of at least 1 (height, width), not both 1"
+            allowed = "a tuple of two whole numbers of at least 1 (height, width), not both 1"
             reject("stride", stride, allowed, "The default is stride=(2, 2)")
 
-    @property
     def most(self) -> float:
         """The largest ratio the stride allows: everything but one token per cell."""
         return 1 - 1 / (self.stride[0] * self.stride[1])
 
     def _checked_ratio(self, ratio: Any) -> Any:
-        allowed = f"from 0 to {self.most:g} with stride={self.stride}, or one such number per level"
+        most = self.most()
+        allowed = f"from 0 to {most:g} with stride={self.stride}, or one such number per level"
         ratios = as_tuple(ratio)
         if not ratios:
             reject("ratio", ratio, allowed, "Use ratio=(0.5, 0.3) for the first two levels")
         if not all(is_number(one) for one in ratios):
             reject("ratio", ratio, allowed, "Use ratio=0.5 to merge half of the tokens", TypeError)
-        if not all(0 <= one <= self.most for one in ratios):
+        if not all(0 <= one <= most for one in ratios):
             reject("ratio", ratio, allowed, "Lower the ratio or use a larger stride")
         return ratios if isinstance(ratio, list) else ratio
 

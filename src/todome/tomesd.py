@@ -9,6 +9,13 @@ from .reductions import Merge
 Model = TypeVar("Model")
 
 
+class CappedMerge(Merge):
+    """Merge that takes any ratio and merges as many tokens as there are: tomesd's cap."""
+
+    def most(self) -> float:
+        return 1.0
+
+
 def apply_patch(
     model: Model,
     ratio: float = 0.5,
@@ -28,16 +35,16 @@ def apply_patch(
     most = 1 - 1 / (sx * sy)
     if ratio > most:
         warnings.warn(f"ratio={ratio} is capped at {most:g}, the most that sx={sx}, sy={sy} allow.", stacklevel=2)
-    ratios = [min(ratio, most)] * shallow_levels(model, max_downsample)
-    reduction = Merge(
-        ratio=ratios,
+    unet = getattr(model, "unet", model)
+    reduction = CappedMerge(
+        ratio=[min(ratio, 1.0)] * shallow_levels(unet, max_downsample),
         stride=(sy, sx),
         random=use_rand,
         attention=merge_attn,
         cross_attention=merge_crossattn,
         feed_forward=merge_mlp,
     )
-    apply(model, reduction)
+    apply(unet, reduction, scheduler=getattr(model, "scheduler", None))
     return model
 
 

@@ -78,18 +78,29 @@ def stages(model: nn.Module) -> Iterator[nn.Module]:
 
 
 class GridReader(Hook):
-    """Notes the grid of the tokens that the blocks inside a holder are about to see."""
+    """Notes the grid of the tokens that the blocks inside a holder are about to see, and has their reducers prepare."""
 
     def __init__(self, holder: nn.Module, clock: Clock) -> None:
         super().__init__(clock)
         self.grid: Grid | None = None
+        self.reducers: list[Reducer] = []
         self.patch: int = getattr(getattr(holder, "config", None), "patch_size", None) or 1  # DiT, PixArt
         hang_before(holder, self.before)
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        height, width = first(args, kwargs).shape[-2:]  # (batch, channels, height, width)
+        x = first(args, kwargs)  # (batch, channels, height, width)
         # operator.index: under torch.compile a size may be a symbol, and one graph per grid is wanted
-        self.grid = operator.index(height // self.patch), operator.index(width // self.patch)
+        grid = operator.index(x.shape[-2] // self.patch), operator.index(x.shape[-1] // self.patch)
+        self.grid = grid if self.clock.active else None
+        if self.clock.active:
+            self.prepare(grid, x.device)
+
+    @torch.compiler.assume_constant_result
+    def prepare(self, grid: Grid, device: torch.device) -> bool:
+        """torch.compile runs this while it traces and never again: no graph contains the making of a table."""
+        for reducer in self.reducers:
+            reducer.prepare(grid, device)
+        return True
 
 
 class Reducer(Hook):
@@ -98,25 +109,22 @@ class Reducer(Hook):
     def __init__(self, reader: GridReader, setting: Any, seed: int, clock: Clock) -> None:
         super().__init__(clock)
         self.reader, self.setting, self.seed = reader, setting, seed
-        self.tables: dict[Grid, Any] = {}
+        self.tables: dict[Grid, Any] = {}  # None where nothing of a grid is reduced
         self.seen: dict[Grid, int] = {}
+        reader.reducers.append(self)
 
-    def grid_of(self, x: Tensor) -> Grid | None:
-        """The grid of these tokens; None where reduction is off or where others (HyperTile) have regrouped them."""
-        grid = self.reader.grid
-        fits = self.clock.active and grid is not None and x.ndim == 3 and x.shape[1] == grid[0] * grid[1]
-        return grid if fits else None
-
-    @torch.compiler.assume_constant_result
-    def reduces(self, grid: Grid, device: torch.device) -> bool:
-        """Whether it leaves fewer tokens of this grid; then its table is made. torch.compile only runs it to trace."""
+    def prepare(self, grid: Grid, device: torch.device) -> None:
         known = self.tables.get(grid)
         if grid not in self.tables or (known is not None and known.rows.device != device):
-            self.seen[grid] = self.left_of(grid)
+            left = self.left_of(grid)
             with torch.inference_mode(False):
-                known = self.table_of(grid).to(device) if self.seen[grid] < grid[0] * grid[1] else None
-            self.tables[grid] = known
-        return known is not None
+                self.tables[grid] = self.table_of(grid).to(device) if left < grid[0] * grid[1] else None
+            self.seen[grid] = left
+
+    def table_for(self, x: Tensor) -> Any:
+        """The table for these tokens; None where they stay as they are, or where others (HyperTile) regrouped them."""
+        grid = self.reader.grid
+        return self.tables.get(grid) if grid is not None and x.shape[1] == grid[0] * grid[1] else None
 
     def left_of(self, grid: Grid) -> int:
         """How many tokens of a grid are left."""
@@ -141,13 +149,11 @@ class KeptKeys(Reducer):
 
     def before_attention(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         x = first(args, kwargs)  # (batch, tokens, channels)
-        grid = self.grid_of(x)
-        if grid is None or not attends_to_itself(module, args, kwargs, self.context):
+        order = self.table_for(x)
+        if order is None or not attends_to_itself(module, args, kwargs, self.context):
             return None
         refuse_fused(module)
-        if not self.reduces(grid, x.device):
-            return None
-        rows = kept_rows(self.tables[grid], self.clock.turn_on(x.device))
+        rows = kept_rows(order, self.clock.turn_on(x.device))
         return args, {**kwargs, **kept_masks(kwargs, rows, x.shape[1]), self.context: kept_context(x, rows, kwargs)}
 
     def left_of(self, grid: Grid) -> int:
@@ -194,9 +200,12 @@ def check_layers(layers: list[Layer], settings: Mapping[int, Any], reduction: Re
 
 
 def refuse_fused(attention: nn.Module) -> None:
-    if getattr(attention, "fused_projections", False):
-        remedy = "Call unfuse_qkv_projections() first, or use todome.Merge"
-        reject("fused_projections", True, "False: keys need a projection of their own", remedy, RuntimeError)
+    processor = type(getattr(attention, "processor", None)).__name__
+    if processor.startswith("Fused"):
+        allowed = "attention with a projection of its own for keys"
+        reject(
+            "processor", processor, allowed, "Call unfuse_qkv_projections() first, or use todome.Merge", RuntimeError
+        )
 
 
 class MergedTokens(Reducer):
@@ -206,6 +215,7 @@ class MergedTokens(Reducer):
         super().__init__(*common)
         self.reduction = reduction
         self.matching: Matching | None = None
+        self.merging = False  # whether the part that is being called was given merged tokens
         hang_before(layer.block, self.before_block)
         hang_after(layer.block, self.after_block)
         wanted = {"attn1": reduction.attention, "attn2": reduction.cross_attention, "ff": reduction.feed_forward}
@@ -216,25 +226,20 @@ class MergedTokens(Reducer):
 
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = first(args, kwargs)  # (batch, tokens, channels)
-        grid = self.grid_of(x)
+        grid, cells = self.reader.grid, self.table_for(x)
         self.matching = None
-        if grid is not None and self.reduces(grid, x.device):
-            merged = grid[0] * grid[1] - self.seen[grid]
-            self.matching = match(x, self.tables[grid], self.clock.turn_on(x.device), merged)
+        if grid is not None and cells is not None:
+            self.matching = match(x, cells, self.clock.turn_on(x.device), x.shape[1] - self.seen[grid])
 
     def before_part(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
-        x = first(args, kwargs)
-        matching = self.matching
+        x, matching = first(args, kwargs), self.matching
         # Not the chunks of a chunked feed-forward, nor an attention whose mask speaks of single tokens.
-        if matching is None or x.shape[1] != matching.place.shape[1] or token_masks(kwargs, x.shape[1]):
-            return None
-        return with_first(merge(x, matching), args, kwargs)
+        whole = matching is not None and x.shape[:2] == matching.place.shape
+        self.merging = whole and not token_masks(kwargs, x.shape[1])
+        return with_first(merge(x, matching), args, kwargs) if matching is not None and self.merging else None
 
     def after_part(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
-        matching = self.matching
-        if matching is None or output.shape[1] != matching.sizes.shape[1]:
-            return None
-        return unmerge(output, matching)
+        return unmerge(output, self.matching) if self.matching is not None and self.merging else None
 
     def after_block(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
         if not torch.is_grad_enabled():  # with gradients, ldm recomputes the inside of a block without calling it

@@ -6,7 +6,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub
 
 import pytest
 import torch
-from zoo import tiny_pipeline
+from zoo import small_unet, tiny_pipeline
 
 
 def pytest_configure() -> None:
@@ -16,4 +16,4 @@ def pytest_configure() -> None:
 @pytest.fixture
 def pipe():
     """A StableDiffusionPipeline of random weights. Built anew for every test: tests patch it."""
-    return tiny_pipeline()
+    return tiny_pipeline(unet=small_unet())

@@ -2,6 +2,7 @@
 
 import math
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -35,7 +36,7 @@ class Level(NamedTuple):
     grids: Mapping[Grid, int]  # what attention is left with of each grid
 
 
-class Reduction:
+class Reduction(ABC):
     """What Downsample and Merge have in common: when they are on, and where their randomness comes from."""
 
     sets: ClassVar[str]  # what a level is set to
@@ -48,13 +49,13 @@ class Reduction:
     def windowed(self) -> bool:
         return (self.start, self.stop) != (0.0, 1.0)
 
+    @abstractmethod
     def turn(self, step: int) -> int:
         """Which turn of every cell's order it is in this step."""
-        raise TypeError(f"{type(self).__name__} is not a reduction: use todome.Downsample or todome.Merge.")
 
+    @abstractmethod
     def levels(self, available: int) -> Mapping[int, Any]:
         """The setting of each level that is to be reduced, of the `available` ones."""
-        raise TypeError(f"{type(self).__name__} is not a reduction: use todome.Downsample or todome.Merge.")
 
     def described(self, level: Level) -> str:
         """A line about one level, for people."""

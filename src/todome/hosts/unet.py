@@ -6,6 +6,7 @@ replaced: a hook reads the grid where the model knows it, others change what goe
 
 import inspect
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -103,7 +104,7 @@ class GridReader(Hook):
         return True
 
 
-class Reducer(Hook):
+class Reducer(Hook, ABC):
     """Reduces the tokens of one block. `seen` says how many it leaves of each grid it has met."""
 
     def __init__(self, reader: GridReader, setting: Any, seed: int, clock: Clock) -> None:
@@ -126,13 +127,13 @@ class Reducer(Hook):
         grid = self.reader.grid
         return self.tables.get(grid) if grid is not None and x.shape[1] == grid[0] * grid[1] else None
 
+    @abstractmethod
     def left_of(self, grid: Grid) -> int:
         """How many tokens of a grid are left."""
-        raise TypeError(f"{type(self).__name__} reduces nothing.")
 
+    @abstractmethod
     def table_of(self, grid: Grid) -> Order | Cells:
         """What has to be made once for a grid."""
-        raise TypeError(f"{type(self).__name__} reduces nothing.")
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"tables": {}}  # made again from the seed

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import tomesd as original
 import torch
-from diffusers import ControlNetModel, StableDiffusionControlNetPipeline
-from pipelines import SIDE, LatentDiffusion, draw, tiny_ldm, tiny_pipeline, tiny_unet
+from diffusers import StableDiffusionControlNetPipeline
 from torch import Tensor
+from zoo import SIDE, TEXT, WIDTH, LatentDiffusion, controlnet, draw, latent_diffusion, noise, small_unet, tiny_pipeline
 
 import todome
 import todome as tomesd
@@ -18,17 +18,14 @@ DROP_IN = {"use_rand": False}
 SIZES = [(16, 16), (17, 19), (12, 20)]  # level 3 of the second is 5x5
 
 
-def noise(*shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)))
-
-
 def three_levels() -> Any:
     blocks: Any = {"down_block_types": ("CrossAttnDownBlock2D",) * 3, "up_block_types": ("CrossAttnUpBlock2D",) * 3}
-    return tiny_unet(block_out_channels=(8, 16, 16), **blocks)
+    return small_unet(block_out_channels=(8, 16, 16), **blocks)
 
 
+@torch.no_grad()
 def output_of(host: Any, size: tuple[int, int] = (16, 16), batch: int = 2) -> Tensor:
-    x, text = noise(batch, 4, *size), noise(batch, 3, 8)
+    x, text = noise(batch, 4, *size), noise(batch, TEXT, WIDTH)
     if isinstance(host, LatentDiffusion):
         return host.model.get_submodule("diffusion_model")(x, torch.full((batch,), 5), text)
     return host(x, torch.tensor(5), text).sample
@@ -59,7 +56,7 @@ def test_the_signatures_are_tomesds():
         ]
 
 
-@pytest.mark.parametrize("make", [tiny_unet, tiny_ldm, tiny_pipeline])
+@pytest.mark.parametrize("make", [small_unet, latent_diffusion, tiny_pipeline])
 def test_code_written_for_tomesd_runs(make):
     model = make()
     assert tomesd.apply_patch(model, ratio=0.5) is model
@@ -77,10 +74,10 @@ def test_diffusers_at_every_depth(max_downsample, size):
 @pytest.mark.parametrize("size", [(16, 16), (10, 14)], ids=str)
 @pytest.mark.parametrize("max_downsample", [1, 2])
 def test_ldm_at_every_depth(max_downsample, size):
-    assert_drop_in(tiny_ldm(), {"max_downsample": max_downsample}, size=size)
+    assert_drop_in(latent_diffusion(), {"max_downsample": max_downsample}, size=size)
 
 
-@pytest.mark.parametrize("make", [tiny_unet, tiny_ldm])
+@pytest.mark.parametrize("make", [small_unet, latent_diffusion])
 def test_each_depth_gives_another_output(make):
     host = make()
     shallow, deep = (outputs(host, DROP_IN | {"max_downsample": depth})[2] for depth in (1, 2))
@@ -90,11 +87,11 @@ def test_each_depth_gives_another_output(make):
 @pytest.mark.parametrize("size", [(16, 16), (17, 19)], ids=str)
 @pytest.mark.parametrize(("sx", "sy"), [(2, 2), (3, 3), (4, 4), (2, 3), (4, 2), (1, 2)])
 def test_strides(sx, sy, size):
-    assert_drop_in(tiny_unet(), {"sx": sx, "sy": sy, "max_downsample": 2}, size=size)
+    assert_drop_in(small_unet(), {"sx": sx, "sy": sy, "max_downsample": 2}, size=size)
 
 
 @pytest.mark.parametrize("ratio", [0.1, 0.25, 0.6, 0.75])
-@pytest.mark.parametrize("make", [tiny_unet, tiny_ldm])
+@pytest.mark.parametrize("make", [small_unet, latent_diffusion])
 def test_ratios(make, ratio):
     assert_drop_in(make(), {"ratio": ratio})
 
@@ -104,17 +101,17 @@ def flags(number: int) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("number", range(1, 8))
-@pytest.mark.parametrize("make", [tiny_unet, tiny_ldm])
+@pytest.mark.parametrize("make", [small_unet, latent_diffusion])
 def test_every_combination_of_merged_parts(make, number):
     assert_drop_in(make(), flags(number))
 
 
 def test_an_odd_batch():
-    assert_drop_in(tiny_unet(), {}, batch=3)
+    assert_drop_in(small_unet(), {}, batch=3)
 
 
 def test_a_ratio_of_zero_is_dense():
-    dense, theirs, ours = outputs(tiny_unet(), {"ratio": 0.0})
+    dense, theirs, ours = outputs(small_unet(), {"ratio": 0.0})
     assert ours.equal(dense)
     assert theirs.equal(dense)
 
@@ -126,12 +123,14 @@ def test_a_ratio_of_zero_is_dense():
 def test_a_ratio_above_the_cap_warns_and_is_capped_as_in_tomesd(ratio, sx, sy, most, size):
     text = f"ratio={ratio} is capped at {most}, the most that sx={sx}, sy={sy} allow."
     with pytest.warns(UserWarning, match=f"^{re.escape(text)}$") as caught:
-        assert_drop_in(tiny_unet(), {"ratio": ratio, "sx": sx, "sy": sy}, size=size)
+        assert_drop_in(small_unet(), {"ratio": ratio, "sx": sx, "sy": sy}, size=size)
     assert len(caught) == 1
 
 
 def test_a_model_whose_attention_is_deeper_is_merged_at_its_first_level():
-    sdxl = tiny_unet(first_attention=2)
+    sdxl = small_unet(
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D")
+    )
     text = "max_downsample=1 reaches no self-attention of this model, whose first is at 2: its first level is merged."
     with pytest.warns(UserWarning, match=f"^{re.escape(text)}$") as caught:
         tomesd.apply_patch(sdxl, use_rand=False)
@@ -144,11 +143,11 @@ def test_a_model_whose_attention_is_deeper_is_merged_at_its_first_level():
 
 def test_the_warning_about_the_cap_points_at_the_caller():
     with pytest.warns(UserWarning, match="capped") as caught:
-        tomesd.apply_patch(tiny_unet(), ratio=0.9)
+        tomesd.apply_patch(small_unet(), ratio=0.9)
     assert caught[0].filename == __file__
 
 
-@pytest.mark.parametrize("make", [tiny_unet, tiny_ldm])
+@pytest.mark.parametrize("make", [small_unet, latent_diffusion])
 @pytest.mark.parametrize("use_rand", [False, True])
 def test_removing_restores_the_output(make, use_rand):
     host = make()
@@ -160,7 +159,7 @@ def test_removing_restores_the_output(make, use_rand):
 
 
 def test_random_destinations_change_from_call_to_call_but_not_from_run_to_run():
-    unet = tiny_unet()
+    unet = small_unet()
     runs = []
     for _ in range(2):
         tomesd.apply_patch(unet)
@@ -181,13 +180,8 @@ def test_a_pipeline_gives_tomesds_picture():
 
 
 def test_a_pipeline_with_a_controlnet_gives_tomesds_picture():
-    unet = tiny_unet()
-    controlnet = ControlNetModel.from_unet(unet, conditioning_embedding_out_channels=(8,)).eval().requires_grad_(False)
-    for parameter in controlnet.parameters():
-        if not parameter.any():
-            parameter.normal_(0, 0.1)  # or it would add nothing
-    pipeline = tiny_pipeline(unet=unet, kind=StableDiffusionControlNetPipeline, controlnet=controlnet)
-    hint = torch.linspace(0, 1, 3 * SIDE * SIDE).view(1, 3, SIDE, SIDE)
+    pipeline = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=controlnet())
+    hint = noise(1, 3, 2 * SIDE, 2 * SIDE).sigmoid()
     pictures = []
     for library in (original, todome):
         library.apply_patch(pipeline, use_rand=False)

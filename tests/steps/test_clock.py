@@ -12,8 +12,8 @@ import torch
 from diffusers import DDIMScheduler, EulerDiscreteScheduler, HeunDiscreteScheduler, PNDMScheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelines import ddim
 from torch import Tensor
+from zoo import ddim
 
 from todome import Downsample, Merge
 from todome.clock import Clock, Tap, forget, listen, positions

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def test_speed_tables_are_the_committed_results():
@@ -20,6 +20,14 @@ def test_speed_tables_are_the_committed_results():
     assert len(tables) == 3
     for table in tables:
         assert table in page
+
+
+def test_host_costs_are_the_committed_results():
+    rows = json.loads((ROOT / "benchmarks/results/host.json").read_text())["rows"]
+    cost = {row["method"]: row["extra_us"] for row in rows}
+    page = (ROOT / "docs/speed.md").read_text()
+    assert f"todome adds {cost['todome dithered']} µs" in page
+    assert f"`Merge` {cost['todome Merge 0.5']} µs, tomesd {cost['tomesd 0.5']} µs" in page
 
 
 def test_readme_quotes_the_committed_results():

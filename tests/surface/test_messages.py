@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from diffusers import DDPMPipeline, DDPMScheduler, FluxTransformer2DModel, SD3Transformer2DModel, UNet2DModel
-from pipelines import SIDE, ddim, draw, tiny_pipeline, tiny_unet
 from torch import nn
+from zoo import SIDE, TEXT, WIDTH, ddim, draw, small_unet, tiny_pipeline
 
 import todome
 from todome import Downsample, Merge, NothingToReduce
@@ -34,8 +34,8 @@ def says(kind: type[Exception], text: str) -> Any:
     return pytest.raises(kind, match=f"^{re.escape(text)}$")
 
 
-def call(unet: Any, side: int = SIDE, channels: int = 8) -> None:
-    unet(torch.zeros(1, 4, side, side), 5, torch.zeros(1, 3, channels))
+def call(unet: Any, side: int = SIDE) -> None:
+    unet(torch.zeros(1, 4, side, side), 5, torch.zeros(1, TEXT, WIDTH))
 
 
 @pytest.mark.parametrize("factor", [0, -1, -2.5, 0.5, 0.99, float("nan"), float("inf"), (2, 0), (2, float("nan"))])
@@ -71,17 +71,17 @@ def test_factor_of_no_level(factor):
 def test_more_levels_than_the_model_has(reduction, given, surplus):
     allowed = "Allowed: at most 2 values, one for each level this model has."
     with says(ValueError, f"{given} cannot be used. {allowed} Leave out the last {surplus}."):
-        todome.apply(tiny_unet(), reduction)
+        todome.apply(small_unet(), reduction)
 
 
 def test_factor_larger_than_the_grid():
-    unet = tiny_unet()
+    unet = small_unet()
     todome.apply(unet, Downsample(8.5))
     call(unet, side=9)
     allowed = "Allowed: at most 6 on a grid of 6x8 tokens."
     remedy = "Lower the factor, or make the picture larger."
     with says(ValueError, f"factor=8.5 cannot be used. {allowed} {remedy}"):
-        unet(torch.zeros(1, 4, 6, 8), 5, torch.zeros(1, 3, 8))
+        unet(torch.zeros(1, 4, 6, 8), 5, torch.zeros(1, TEXT, WIDTH))
 
 
 @pytest.mark.parametrize("ratio", [-0.1, 0.76, 1, 7, float("nan"), (0.5, 0.8)])
@@ -116,7 +116,7 @@ def test_bad_stride(stride):
 
 
 def test_stride_larger_than_the_grid():
-    unet = tiny_unet()
+    unet = small_unet()
     todome.apply(unet, Merge(stride=(9, 2)))
     allowed = "Allowed: at most the grid, which is 8x8 tokens."
     remedy = "Lower the stride, or make the picture larger."
@@ -219,7 +219,7 @@ def test_pipeline_without_a_denoiser():
 def test_reduction_of_the_wrong_type(reduction):
     allowed = "Allowed: todome.Downsample(...) or todome.Merge(...)."
     with says(TypeError, f"reduction={reduction!r} cannot be used. {allowed} Use todome.Downsample(factor=2)."):
-        todome.apply(tiny_unet(), reduction)
+        todome.apply(small_unet(), reduction)
 
 
 @pytest.mark.parametrize("scheduler", [20, "ddim", nn.Linear(2, 2)], ids=repr)
@@ -227,7 +227,7 @@ def test_scheduler_of_the_wrong_type(scheduler):
     allowed = "Allowed: an object with set_timesteps and step."
     remedy = "Pass pipe.scheduler, or call patch.at(step, steps) before each step."
     with says(TypeError, f"scheduler={scheduler!r} cannot be used. {allowed} {remedy}"):
-        todome.apply(tiny_unet(), Downsample(2), scheduler=scheduler)
+        todome.apply(small_unet(), Downsample(2), scheduler=scheduler)
 
 
 def window_error(start: float, stop: float) -> str:
@@ -241,7 +241,7 @@ def window_error(start: float, stop: float) -> str:
 
 @pytest.mark.parametrize("reduction", [Downsample(2, stop=0.6), Merge(start=0.2, stop=0.6)], ids=repr)
 def test_window_on_a_bare_model_without_a_scheduler(reduction):
-    unet = tiny_unet()
+    unet = small_unet()
     todome.apply(unet, reduction)
     with says(RuntimeError, window_error(reduction.start, reduction.stop)):
         call(unet)
@@ -249,14 +249,14 @@ def test_window_on_a_bare_model_without_a_scheduler(reduction):
 
 @pytest.mark.parametrize("where", [(-1, 10), (10, 10), (0, 0), (0.5, 10), (1, 9.0), (True, 10), (None, None)], ids=repr)
 def test_step_that_is_none_of_the_steps(where):
-    patch = todome.apply(tiny_unet(), Downsample(2))
+    patch = todome.apply(small_unet(), Downsample(2))
     allowed = "Allowed: a whole step from 0 to steps - 1 of a whole number of steps."
     with says(ValueError, f"(step, steps)={where} cannot be used. {allowed} Call patch.at(i, n) before step i of n."):
         patch.at(*where)
 
 
 def test_a_refused_reduction_leaves_no_trace():
-    unet = tiny_unet()
+    unet = small_unet()
     before = {name: dict(vars(module)) for name, module in unet.named_modules()}
     with pytest.raises(ValueError, match="factor"):
         todome.apply(unet, Downsample((2, 2, 2)))
@@ -265,7 +265,7 @@ def test_a_refused_reduction_leaves_no_trace():
 
 
 def test_a_refused_reduction_leaves_the_old_patch():
-    unet = tiny_unet()
+    unet = small_unet()
     patch = todome.apply(unet, Downsample(2))
     with pytest.raises(ValueError, match="factor"):
         todome.apply(unet, Downsample((2, 2, 2)))
@@ -289,14 +289,14 @@ def test_auto_that_settles_on_one_warns_once():
 
 
 def test_auto_that_reduces_does_not_warn():
-    unet = tiny_unet()
+    unet = small_unet()
     patch = todome.apply(unet)
     call(unet, side=66)
     assert patch.levels[0].grids == {(66, 66): 33 * 33}
 
 
 def test_a_chosen_factor_of_one_does_not_warn():
-    unet = tiny_unet()
+    unet = small_unet()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         todome.apply(unet, Downsample(1), scheduler=ddim())

@@ -1,0 +1,115 @@
+"""What a reduction costs the host: Python and the launch of kernels, per layer.
+
+    python benchmarks/host.py --out benchmarks/results/host.json
+
+An eager pipeline on a fast GPU waits for the host at small sizes, so this is what a reduction can lose there. Twenty
+transformers with a few tokens each run on the CPU, where their arithmetic takes next to no time; every method runs once
+per round, and what it takes beyond dense is divided by the number of layers. Needs diffusers and tomesd.
+"""
+
+import argparse
+import contextlib
+import gc
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import tomesd
+import torch
+from diffusers import ModelMixin, Transformer2DModel
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from tqdm import trange
+
+import todome
+
+LAYERS = 20
+
+
+class Row(ModelMixin):
+    """Transformers in a row: nothing but what reductions hang on to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        make = lambda: Transformer2DModel(2, 4, 8, norm_num_groups=4, cross_attention_dim=8)  # noqa: E731
+        self.transformers = nn.ModuleList(make() for _ in range(LAYERS))
+
+    def forward(self, x: Tensor, text: Tensor) -> Tensor:
+        for transformer in self.transformers:
+            x = transformer(x, text, return_dict=False)[0]
+        return x
+
+
+@contextlib.contextmanager
+def peer_tomesd(model: nn.Module) -> Iterator[None]:
+    tomesd.apply_patch(model, ratio=0.5, use_rand=False)
+    yield
+    tomesd.remove_patch(model)
+
+
+def microseconds(call: Callable[[], Any], calls: int) -> float:
+    call()
+    times = []
+    for _ in range(calls):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1e6 / LAYERS
+
+
+def measure(rounds: int, calls: int) -> dict[str, list[float]]:
+    model = Row().eval()
+    x, text = torch.randn(2, 8, 8, 8), torch.randn(2, 4, 8)
+    methods: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
+        "dense": contextlib.nullcontext,
+        "todome dithered": lambda: todome.apply(model, todome.Downsample(2)),
+        "todome fixed (ToDo)": lambda: todome.apply(model, todome.Downsample(2, phase="fixed")),
+        "todome Merge 0.5": lambda: todome.apply(model, todome.Merge(0.5, random=False)),
+        "tomesd 0.5": lambda: peer_tomesd(model),
+    }
+    times: dict[str, list[float]] = {name: [] for name in methods}
+    for _ in trange(rounds, unit="round"):
+        for name, patched in methods.items():
+            with patched():
+                times[name].append(microseconds(lambda: model(x, text), calls))
+    return times
+
+
+def summary(name: str, times: dict[str, list[float]]) -> dict[str, Any]:
+    extra = [mine - dense for mine, dense in zip(times[name], times["dense"], strict=True)]
+    low, middle, high = statistics.quantiles(extra, n=4)
+    quartiles = [round(low, 1), round(high, 1)]
+    return {"method": name, "us": statistics.median(times[name]), "extra_us": round(middle, 1), "quartiles": quartiles}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/host.json"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    gc.disable()
+    with torch.inference_mode():
+        times = measure(options.rounds, options.calls)
+    rows = [summary(name, times) for name in times]
+    versions = {name: version(name) for name in ("todome", "torch", "diffusers", "tomesd")}
+    machine = {"cpu": platform.machine(), "python": platform.python_version(), "versions": versions}
+    command = f"benchmarks/host.py --rounds {options.rounds} --calls {options.calls}"
+    result = {"machine": machine, "date": str(date.today()), "command": command, "rows": rows}
+    options.out.write_text(json.dumps(result, indent=1))
+    table = Table("method", "µs per layer", "beyond dense", "quartiles")
+    for row in rows:
+        table.add_row(row["method"], f"{row['us']:.0f}", f"{row['extra_us']:+.1f}", str(row["quartiles"]))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

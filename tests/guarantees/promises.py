@@ -1,0 +1,59 @@
+"""What the tests of the guarantees share: over which hosts they run, and what they compare."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from zoo import ZOO, Host, host_named, model_of, reduced_everywhere
+
+import todome
+from todome import Downsample, Merge
+
+over_zoo = pytest.mark.parametrize("host", ZOO, ids=str)
+both = pytest.mark.parametrize("kind", [Downsample, Merge])
+
+
+def among(*names: str) -> Any:
+    return pytest.mark.parametrize("host", [host_named(name) for name in names], ids=str)
+
+
+def reduced(host: Host, target: Any, kind: type, step: int = 3, **changes: Any) -> Tensor:
+    """The output in one step under a patch that is taken off again."""
+    with todome.apply(target, reduced_everywhere(kind, host, **changes)) as patch:
+        patch.at(step, 10)
+        return host.run(target)
+
+
+def snapshot(target: Any) -> dict[str, Any]:
+    """Every attribute of every module, with what is in the tables among them: hooks, parameters, children."""
+    return {
+        name: {attr: dict(value) if isinstance(value, dict) else value for attr, value in vars(module).items()}
+        | {"class": type(module)}
+        for name, module in model_of(target).named_modules()
+    }
+
+
+def hook_tables(target: Any) -> list[tuple[str, dict[int, Any]]]:
+    return [(name, table) for name, table in tables_of(snapshot(target)) if name.endswith("_hooks")]
+
+
+def tables_of(attributes: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [item for module in attributes.values() for item in module.items()]
+
+
+def gradients(model: Any, inputs: list[dict[str, Any]]) -> list[Tensor]:
+    """Of a loss over one call for each of the inputs, before one backward pass."""
+    outputs = [model(**given) for given in inputs]
+    loss = torch.stack([tensor.square().mean() for output in outputs for tensor in tensors_in(output)]).sum()
+    return list(torch.autograd.grad(loss, used_parameters(model), allow_unused=False))
+
+
+def tensors_in(output: Any) -> list[Tensor]:
+    output = output.to_tuple() if hasattr(output, "to_tuple") else output
+    return [output] if isinstance(output, Tensor) else [t for part in output for t in tensors_in(part)]
+
+
+def used_parameters(model: nn.Module) -> list[Tensor]:
+    """Those of every attention: they feel a wrong choice first."""
+    return [parameter for name, parameter in model.named_parameters() if ".to_k." in name or ".to_v." in name]

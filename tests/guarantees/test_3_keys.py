@@ -1,0 +1,169 @@
+"""Guarantee 3: attention sees what print(patch) says it sees, and the right rows are kept in the right places."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from promises import among, both, over_zoo
+from torch import Tensor, nn
+from zoo import Host, host_named, image_keys, is_image_attention, recorded, reduced_everywhere, token_counts
+
+import todome
+from todome import Downsample, Merge
+
+SETTINGS: list[tuple[str, Callable[[Host], Any], Callable[[int, int], int]]] = [
+    ("factor 2", lambda host: Downsample(factor=(2,) * host.levels), lambda h, w: (h // 2) * (w // 2)),
+    ("factor 1.5", lambda host: Downsample(factor=(1.5,) * host.levels), lambda h, w: int(h / 1.5) * int(w / 1.5)),
+    ("ratio 0.5", lambda host: Merge(ratio=(0.5,) * host.levels), lambda h, w: h * w - int(h * w * 0.5)),
+    (
+        "ratio 0.75, as far as whole cells go",
+        lambda host: Merge(ratio=(0.75,) * host.levels),
+        lambda h, w: max(h * w - int(h * w * 0.75), (h // 2) * (w // 2)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("reduction", "left"), [s[1:] for s in SETTINGS], ids=[s[0] for s in SETTINGS])
+@over_zoo
+def test_attention_sees_what_the_patch_says(host: Host, reduction: Callable, left: Callable):
+    target = host.build()
+    dense = image_keys(host, target)
+    patch = todome.apply(target, reduction(host))
+    seen = image_keys(host, target)
+    said = {grid: count for level in patch.levels for grid, count in level.grids.items()}
+    assert said == {grid: left(*grid) for grid in host.grids}
+    for h, w in host.grids:
+        names = [name for name, keys in dense.items() if keys == h * w + host.extra]
+        assert {seen[name] for name in names} == {left(h, w) + host.extra}
+        assert f"{h}x{w} = {h * w} -> {left(h, w)}" in str(patch)
+
+
+@over_zoo
+def test_the_patch_counts_layers_and_levels(host: Host):
+    target = host.build()
+    dense = list(image_keys(host, target).values())
+    patch = todome.apply(target, Downsample(factor=2))
+    assert [level.level for level in patch.levels] == list(range(1, host.levels + 1))
+    assert [level.layers for level in patch.levels] == [dense.count(h * w + host.extra) for h, w in host.grids]
+
+
+@both
+@over_zoo
+def test_a_number_is_for_level_1_alone(host: Host, kind: type):
+    target = host.build()
+    dense = image_keys(host, target)
+    patch = todome.apply(target, Downsample(factor=2) if kind is Downsample else Merge(ratio=0.5))
+    seen = image_keys(host, target)
+    finest = max(dense.values())
+    assert all((seen[name] < keys) == (keys == finest) for name, keys in dense.items())
+    assert [level.setting is None for level in patch.levels] == [False] + [True] * (host.levels - 1)
+
+
+@both
+@over_zoo
+def test_temporal_text_and_gated_attention_are_left_alone(host: Host, kind: type):
+    target = host.build()
+    dense = token_counts(host, target)
+    todome.apply(target, reduced_everywhere(kind, host))
+    seen = token_counts(host, target)
+    assert seen != dense
+    assert all(seen[name] == keys for name, keys in dense.items() if not is_image_attention(name))
+
+
+@pytest.mark.parametrize(
+    ("host", "others"),
+    [("animatediff", "motion_modules"), ("svd", "temporal_"), ("unet3d", "temp_attentions"), ("gligen", "fuser")],
+)
+def test_the_zoo_has_attention_that_must_be_left_alone(host: str, others: str):
+    names = token_counts(host_named(host), host_named(host).build())
+    assert any(others in name and not is_image_attention(name) for name in names)
+
+
+@over_zoo
+def test_merge_reaches_cross_attention_and_feed_forward_when_asked(host: Host):
+    target, parts = host.build(), r"attn[12]\.to_q$|ff\.(net\.)?0$"
+    dense = token_counts(host, target, parts)
+    todome.apply(target, Merge(attention=False, cross_attention=True, feed_forward=True))
+    seen = token_counts(host, target, parts)
+    reached = {name for name, count in seen.items() if count < dense[name]}
+    h, w = host.grids[0]
+    assert {dense[name] - seen[name] for name in reached} == {int(h * w * 0.5)}
+    parts_of_level_1 = {name for name, count in dense.items() if count - h * w in (0, host.extra)}
+    assert reached == {name for name in parts_of_level_1 if not re.search(r"attn1|fuser", name)}
+
+
+def rows_in(kept: Tensor, whole: Tensor) -> list[int]:
+    """Which rows of the whole these are, in their order."""
+    return (kept[:, None] == whole[None]).all(-1).float().argmax(1).tolist()
+
+
+def first_keys(host: Host, target: Any) -> Tensor:
+    """The input of the first self-attention's `to_k`: what is before it is no attention, so it is dense's own."""
+    with recorded(target, r"attn1\.to_k$") as seen:
+        host.run(target)
+    keys = next(calls[0] for name, calls in seen.items() if is_image_attention(name.removesuffix(".to_k")))
+    return keys[0, host.extra :]  # (keys, channels)
+
+
+@over_zoo
+def test_fixed_keeps_the_corner_of_every_cell(host: Host):
+    target = host.build()
+    whole = first_keys(host, target)
+    height, width = host.grids[0]
+    todome.apply(target, Downsample(factor=2, phase="fixed"))
+    kept = rows_in(first_keys(host, target), whole)
+    top, left = ([int(i * n / (n // 2)) for i in range(n // 2)] for n in (height, width))
+    assert kept == [r * width + c for r in top for c in left]
+
+
+@over_zoo
+def test_dither_keeps_every_key_of_its_cell_in_turn(host: Host):
+    """Cells are 2x2, and larger at places where a side is odd: those need more turns."""
+    target = host.build()
+    whole = first_keys(host, target)
+    height, width = host.grids[0]
+    turns = (2 + height % 2) * (2 + width % 2)
+    patch = todome.apply(target, Downsample(factor=2))
+    met: list[list[int]] = []
+    for step in range(turns):
+        patch.at(step, turns)
+        met.append(rows_in(first_keys(host, target), whole))
+    rows = [row for kept in met for row in kept]
+    assert set(rows) == set(range(height * width))
+    if turns == 4:
+        assert len(rows) == height * width
+    for cell in zip(*met, strict=True):
+        places = {divmod(row, width) for row in cell}
+        assert all(max(axis) - min(axis) <= 2 for axis in zip(*places, strict=True))
+
+
+def moved_keys(before: Tensor, after: Tensor) -> list[int]:
+    return (before != after).any(-1).nonzero().flatten().tolist()
+
+
+@pytest.mark.parametrize(("row", "column", "key"), [(0, 0, 0), (4, 6, 2 * 9 + 3), (14, 16, 7 * 9 + 8), (4, 7, None)])
+@among("sd1", "ldm1", "pixart")
+def test_one_token_moves_exactly_its_key(host: Host, row: int, column: int, key: int | None):
+    """The layout probe: nudge one place of the picture, where it is still (batch, channels, height, width)."""
+    target = host.build()
+    todome.apply(target, Downsample(factor=2, phase="fixed"))
+    before = first_keys(host, target)
+    nudge_place(host, target, row, column)
+    assert moved_keys(before, first_keys(host, target)) == ([] if key is None else [key])
+
+
+def nudge_place(host: Host, model: nn.Module, row: int, column: int) -> None:
+    """Before the projection to tokens: a normalisation lies in front of it in UNets, which would spread the nudge."""
+    inlet, scale = (model.get_submodule("pos_embed"), 2) if host.name == "pixart" else (first_inlet(model), 1)
+
+    def nudge(_: nn.Module, args: tuple[Tensor, ...]) -> Tensor:
+        x = args[0].clone()
+        x[..., row * scale : (row + 1) * scale, column * scale : (column + 1) * scale] += 1
+        return x
+
+    inlet.register_forward_pre_hook(nudge)
+
+
+def first_inlet(model: nn.Module) -> nn.Module:
+    return next(module for name, module in model.named_modules() if name.endswith("proj_in"))

@@ -1,0 +1,125 @@
+"""Guarantee 4: the same seed gives the same picture."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from promises import among, both, gradients, over_zoo, reduced
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+from zoo import ZOO, Host, ldm_unet, picture, recorded, reduced_everywhere, run
+
+import todome
+from todome import Downsample, Merge
+
+
+@both
+@over_zoo
+def test_the_same_step_gives_the_same_output(host: Host, kind: type):
+    target = host.build()
+    patch = todome.apply(target, reduced_everywhere(kind, host))
+    outputs = []
+    for step in (3, 4, 3):
+        patch.at(step, 10)
+        outputs.append(host.run(target))
+    patch.remove()
+    assert torch.equal(outputs[0], outputs[2])
+    assert not torch.equal(outputs[0], outputs[1])
+    assert torch.equal(outputs[0], reduced(host, target, kind))
+
+
+@both
+@over_zoo
+def test_another_seed_gives_another_output(host: Host, kind: type):
+    target = host.build()
+    assert not torch.equal(reduced(host, target, kind), reduced(host, target, kind, seed=1))
+
+
+@pytest.mark.parametrize("reduction", [Downsample(factor=2), Downsample(factor=2, phase="random"), Merge()], ids=str)
+def test_the_same_seed_gives_the_same_picture(pipe: Any, reduction: Any):
+    todome.apply(pipe, reduction)
+    first, second = picture(pipe), picture(pipe)
+    todome.remove(pipe)
+    todome.apply(pipe, reduction)
+    assert torch.equal(first, second)
+    assert torch.equal(first, picture(pipe))
+
+
+@both
+@over_zoo
+def test_both_halves_of_a_batch_get_the_same_choice(host: Host, kind: type):
+    inputs = host.inputs(1)
+    twice = tree_map(lambda x: x.repeat(2, *[1] * (x.ndim - 1)) if isinstance(x, Tensor) and x.ndim else x, inputs)
+    target = host.build()
+    patch = todome.apply(target, reduced_everywhere(kind, host))
+    with recorded(target, r"\.to_k$") as seen:
+        patch.at(3, 10)
+        run(target, **twice)
+    for calls in seen.values():
+        first, second = calls[0].chunk(2)
+        torch.testing.assert_close(first, second)
+
+
+@both
+@among("sd1", "sdxl", "dit", "ldm1")
+def test_guidance_in_one_batch_or_in_two_calls_is_the_same(host: Host, kind: type):
+    target = host.build()
+    patch = todome.apply(target, reduced_everywhere(kind, host))
+    patch.at(3, 10)
+    together = host.run(target)
+    for half in (0, 1):
+        alone = tree_map(lambda x, i=half: x[i : i + 1] if isinstance(x, Tensor) and x.ndim else x, host.inputs())
+        torch.testing.assert_close(run(target, **alone), together[half : half + 1], rtol=1e-4, atol=1e-5)
+
+
+def with_checkpoints(host: Host) -> Any:
+    """The same model as `host.build()`, with gradient checkpointing on."""
+    if host.name == "ldm1":
+        return ldm_unet(use_checkpoint=True)
+    model: Any = host.build()
+    model.enable_gradient_checkpointing()
+    return model
+
+
+CHECKPOINTED = [
+    host for host in ZOO if getattr(host.build(), "_supports_gradient_checkpointing", False) or host.name == "ldm1"
+]
+over_checkpointed = pytest.mark.parametrize("host", CHECKPOINTED, ids=str)
+# ldm's own checkpoint asks for autocast on a GPU, in the way of years ago.
+ldm_checkpoint_warns = pytest.mark.filterwarnings(
+    r"ignore:torch.get_autocast_gpu_dtype\(\) is deprecated:DeprecationWarning",
+    r"ignore:`torch.cuda.amp.autocast\(args...\)` is deprecated:FutureWarning",
+    r"ignore:User provided device_type of 'cuda', but CUDA is not available:UserWarning",
+)
+
+
+def patched_gradients(host: Host, model: nn.Module, kind: type, inputs: list[dict[str, Any]]) -> list[Tensor]:
+    with todome.apply(model, reduced_everywhere(kind, host)):
+        return gradients(model, inputs)
+
+
+@ldm_checkpoint_warns
+@both
+@over_checkpointed
+def test_gradient_checkpointing_gives_equal_gradients(host: Host, kind: type):
+    inputs = [host.inputs()]
+    plain = patched_gradients(host, host.build(), kind, inputs)
+    torch.testing.assert_close(patched_gradients(host, with_checkpoints(host), kind, inputs), plain)
+    assert not torch.allclose(plain[0], gradients(host.build(), inputs)[0], rtol=1e-3)
+
+
+def rng_states() -> list[Any]:
+    return [torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())]
+
+
+@over_zoo
+@pytest.mark.parametrize("reduction", [Downsample(factor=2), Downsample(factor=2, phase="random"), Merge()], ids=str)
+def test_the_global_generators_are_untouched(host: Host, reduction: Any):
+    target = host.build()
+    before = rng_states()
+    with todome.apply(target, reduction):
+        host.run(target)
+        host.run(target)
+    assert rng_states() == before

@@ -1,0 +1,152 @@
+"""Guarantee 8: todome gets on with its neighbours, whoever came first."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from neighbours import (
+    MERGE,
+    NEIGHBOURS,
+    Halving,
+    Neighbour,
+    chunked,
+    neighbour_first,
+    nothing,
+    over_neighbours,
+    over_reductions,
+    third_step,
+    todome_first,
+    with_lora,
+)
+from promises import both
+from torch import Tensor
+from zoo import host_named, image_keys, mini_unet, recorded, run, small_unet, unet_inputs
+
+import todome
+from todome import Downsample, Merge
+
+
+@over_reductions
+@over_neighbours
+def test_both_orders_give_the_same_output(neighbour: Neighbour, reduction: Any):
+    first, second = (third_step(neighbour, *meet(neighbour, reduction)) for meet in (neighbour_first, todome_first))
+    assert torch.equal(first, second)
+
+
+@over_reductions
+@over_neighbours
+def test_neither_undoes_the_other(neighbour: Neighbour, reduction: Any):
+    unet, patch = neighbour_first(neighbour, reduction)
+    together = third_step(neighbour, unet, patch)
+    patch.remove()
+    assert not torch.allclose(together, neighbour.run(unet), atol=1e-4)
+    plain = small_unet()
+    patch = todome.apply(plain, reduction)
+    patch.at(3, 10)
+    todome_alone = run(plain, **unet_inputs())
+    if neighbour.changes_output:
+        assert not torch.allclose(together, todome_alone, atol=1e-4)
+    elif not (neighbour.name.startswith("chunked") and reduction is MERGE):  # chunks are not merged
+        torch.testing.assert_close(together, todome_alone, rtol=1e-4, atol=1e-5)
+
+
+@over_reductions
+@pytest.mark.parametrize("meet", [neighbour_first, todome_first])
+@over_neighbours
+def test_remove_leaves_the_neighbour_alone(neighbour: Neighbour, meet: Callable, reduction: Any):
+    alone = small_unet()
+    neighbour.join(alone)
+    unet, patch = meet(neighbour, reduction)
+    third_step(neighbour, unet, patch)
+    patch.remove()
+    assert torch.equal(neighbour.run(unet), neighbour.run(alone))
+
+
+@both
+@pytest.mark.parametrize("meet", [neighbour_first, todome_first])
+def test_processors_are_kept(kind: type, meet: Callable):
+    own = Halving()
+    neighbour = Neighbour("own", lambda unet: unet.set_attn_processor(own))
+    unet, patch = meet(neighbour, Downsample(factor=2) if kind is Downsample else Merge())
+    third_step(neighbour, unet, patch)
+    assert all(processor is own for processor in unet.attn_processors.values())
+    patch.remove()
+    assert all(processor is own for processor in unet.attn_processors.values())
+
+
+@both
+@pytest.mark.parametrize("meet", [neighbour_first, todome_first])
+@pytest.mark.parametrize("neighbour", [n for n in NEIGHBOURS if n.name != "pag"], ids=lambda n: n.name)
+def test_attention_stays_reduced(neighbour: Neighbour, meet: Callable, kind: type):
+    unet, patch = meet(neighbour, Downsample(factor=(2, 2)) if kind is Downsample else Merge(ratio=(0.5, 0.5)))
+    with recorded(unet, r"attn1\.to_k$") as seen:
+        third_step(neighbour, unet, patch)
+    assert {calls[0].shape[1] for calls in seen.values()} == ({72, 16} if kind is Downsample else {144, 36})
+
+
+def test_a_perturbed_layer_of_pag_is_left_dense():
+    """Its processor reads nothing but its input, whatever else it is handed."""
+    unet, patch = todome_first(NEIGHBOURS[7], Downsample(factor=(1, 2)))
+    patch.at(3, 10)
+    middle = "mid_block.attentions.0.transformer_blocks.0.attn1"
+    assert image_keys(host_named("sd2"), unet)[middle] == 72
+
+
+def test_chunks_as_large_as_the_merged_sequence():
+    """Chunks of tokens are not merged, and a chunk of 144 must not be taken for the 144 tokens left of 288."""
+    outputs = []
+    for size in (144, 96):
+        unet = mini_unet()
+        chunked(1, size)(unet)
+        todome.apply(unet, Merge(feed_forward=True)).at(3, 10)
+        outputs.append(run(unet, **unet_inputs()))
+    torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)
+
+
+@both
+@pytest.mark.parametrize("meet", [neighbour_first, todome_first])
+def test_lora_trains_with_gradient_checkpointing(meet: Callable, kind: type):
+    def gradients(join: Callable[[Any], None]) -> list[Tensor]:
+        unet, patch = meet(Neighbour("", join), Downsample(factor=2) if kind is Downsample else Merge())
+        patch.at(3, 10)
+        loss = unet(**unet_inputs()).sample.square().mean()
+        return list(torch.autograd.grad(loss, [p for name, p in unet.named_parameters() if "lora" in name]))
+
+    def with_both(unet: Any) -> None:
+        with_lora(unet)
+        unet.enable_gradient_checkpointing()
+
+    torch.testing.assert_close(gradients(with_both), gradients(with_lora))
+
+
+FUSED = "processor='FusedAttnProcessor2_0' cannot be used.*unfuse_qkv_projections"
+
+
+def test_fused_projections_are_refused_by_apply():
+    unet = small_unet()
+    unet.fuse_qkv_projections()
+    hooks = [dict(module._forward_pre_hooks) for module in unet.modules()]
+    with pytest.raises(RuntimeError, match=FUSED):
+        todome.apply(unet, Downsample(factor=2))
+    assert [dict(module._forward_pre_hooks) for module in unet.modules()] == hooks
+    unet.unfuse_qkv_projections()
+    todome.apply(unet, Downsample(factor=2))
+
+
+def test_projections_fused_after_apply_are_refused_by_the_call():
+    unet = small_unet()
+    patch = todome.apply(unet, Downsample(factor=2))
+    unet.fuse_qkv_projections()
+    with pytest.raises(RuntimeError, match=FUSED):
+        run(unet, **unet_inputs())
+    patch.remove()
+    run(unet, **unet_inputs())
+
+
+@pytest.mark.parametrize("meet", [neighbour_first, todome_first])
+def test_fused_projections_merge(meet: Callable):
+    fused = Neighbour("fused", lambda unet: unet.fuse_qkv_projections())
+    together = third_step(fused, *meet(fused, Merge()))
+    expected = third_step(fused, *meet(Neighbour("", nothing), Merge()))
+    torch.testing.assert_close(together, expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,38 @@
+"""Runs that begin in the middle: only the steps that are executed count."""
+
+import pytest
+from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline
+from sampling import KNOWN_WARNINGS, SCHEDULERS, run, window
+from zoo import one_level_unet, tiny_pipeline
+
+from todome import Downsample
+
+pytestmark = KNOWN_WARNINGS
+
+
+@pytest.mark.parametrize("strength", [0.3, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("name", ["DDIM", "DDPM", "Euler", "PNDM", "PNDM with PRK", "Heun", "DPM++ 2M", "UniPC", "LCM"])
+def test_img2img_counts_the_steps_it_executes(name, strength):
+    pipeline = tiny_pipeline(SCHEDULERS[name](), kind=StableDiffusionImg2ImgPipeline)
+    for stop in (0.55, 0.6):
+        record = run(pipeline, Downsample(2, stop=stop), strength=strength)
+        assert record.turns == list(range(len(record.turns)))
+        assert record.reduced == window(len(record.turns), 0, stop)
+
+
+def test_img2img_executes_half_of_the_steps_with_half_of_the_strength():
+    record = run(tiny_pipeline(kind=StableDiffusionImg2ImgPipeline), Downsample(2, stop=0.6), strength=0.5)
+    assert record.reduced == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize("name", ["DDIM", "Euler", "PNDM"])
+@pytest.mark.parametrize("strength", [0.5, 1.0])
+def test_inpainting(name, strength):
+    pipeline = tiny_pipeline(SCHEDULERS[name](), kind=StableDiffusionInpaintPipeline)
+    record = run(pipeline, Downsample(2, start=0.2, stop=0.6), strength=strength)
+    assert record.reduced == window(len(record.turns), 0.2, 0.6)
+
+
+def test_inpainting_with_nine_channels():
+    pipeline = tiny_pipeline(unet=one_level_unet(in_channels=9), kind=StableDiffusionInpaintPipeline)
+    assert run(pipeline, Downsample(2, stop=0.6)).reduced == window(10, 0, 0.6)

@@ -1,0 +1,91 @@
+"""Loops of a user's own: bare models with a scheduler, with patch.at, and with neither."""
+
+from typing import Any
+
+import pytest
+import torch
+from sampling import CALLS, KNOWN_WARNINGS, SCHEDULERS, call_diffusers, loop, untapped, window
+from zoo import SIDE, TEXT, WIDTH, ddim, latent_diffusion, one_level_unet, recording
+
+import todome
+from todome import Downsample
+
+pytestmark = KNOWN_WARNINGS
+
+
+@pytest.mark.parametrize("name", ["DDIM", "Euler", "Heun", "PNDM"])
+@pytest.mark.parametrize("set_first", [False, True])
+def test_a_bare_model_follows_a_given_scheduler(name, set_first):
+    unet, scheduler = one_level_unet(), SCHEDULERS[name]()
+    if set_first:
+        scheduler.set_timesteps(10)
+    patch = todome.apply(unet, Downsample(2, stop=0.6), scheduler=scheduler)
+    if not set_first:
+        scheduler.set_timesteps(10)
+    with recording(unet, patch) as record:
+        loop(unet, scheduler)
+    assert record.turns == list(range(CALLS.get(name, 10)))
+    assert record.reduced == window(CALLS.get(name, 10), 0, 0.6)
+
+
+def test_both_calls_of_a_step_have_the_same_turn():
+    unet, scheduler = one_level_unet(), ddim()
+    patch = todome.apply(unet, Downsample(2, stop=0.6), scheduler=scheduler)
+    scheduler.set_timesteps(5)
+    with recording(unet, patch) as record:
+        loop(unet, scheduler, calls=2)
+    assert record.turns == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert record.reduced == [True] * 6 + [False] * 4
+    assert record.rows[::2] == record.rows[1::2]
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("reduction", [Downsample(2), Downsample(2, stop=0.6)], ids=["whole", "window"])
+def test_a_loop_that_is_run_twice_after_one_set_timesteps(reduction, calls):
+    unet, scheduler = one_level_unet(), ddim()
+    scheduler.set_timesteps(5)
+    todome.apply(unet, reduction, scheduler=scheduler)
+    assert loop(unet, scheduler, calls).equal(loop(unet, scheduler, calls))
+
+
+def test_removing_forgets_the_given_scheduler():
+    unet, scheduler = one_level_unet(), ddim()
+    todome.apply(unet, Downsample(2), scheduler=scheduler)
+    assert not untapped(scheduler)
+    todome.remove(unet)
+    assert untapped(scheduler)
+
+
+def test_a_bare_model_has_a_new_turn_for_every_call():
+    unet = one_level_unet()
+    patch = todome.apply(unet, Downsample(2))
+    with recording(unet, patch) as record:
+        for _ in range(8):
+            unet(torch.zeros(1, 4, SIDE, SIDE), 5, torch.zeros(1, TEXT, WIDTH))
+    assert record.turns == list(range(8))
+
+
+def call_ldm(host: Any) -> None:
+    host.model.diffusion_model(torch.zeros(2, 4, SIDE, SIDE), torch.tensor([5, 5]), torch.zeros(2, TEXT, WIDTH))
+
+
+@pytest.mark.parametrize(("make", "call"), [(one_level_unet, call_diffusers), (latent_diffusion, call_ldm)])
+def test_the_user_says_where_the_run_is(make, call):
+    host = make()
+    patch = todome.apply(host, Downsample(2, start=0.2, stop=0.6))
+    with recording(patch.models[0], patch) as record:
+        for number in range(5):
+            patch.at(number, 5)
+            call(host)
+            call(host)
+    assert record.turns == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert record.reduced == [False] * 2 + [True] * 4 + [False] * 4
+
+
+def test_ldm_without_a_driver_has_a_new_turn_for_every_call():
+    host = latent_diffusion()
+    patch = todome.apply(host, Downsample(2))
+    with recording(patch.models[0], patch) as record:
+        for _ in range(4):
+            call_ldm(host)
+    assert record.turns == [0, 1, 2, 3]

@@ -1,0 +1,54 @@
+"""The zoo: hosts and pipelines, real classes with tiny random weights, made without downloads.
+
+What todome itself believes is not asked here: the tests compare the two.
+"""
+
+from .hosts import ZOO, Host, host_named, reduced_everywhere
+from .inputs import TEXT, noise, text, unet_inputs
+from .models import (
+    WIDTH,
+    LatentDiffusion,
+    controlnet,
+    latent_diffusion,
+    ldm_unet,
+    lively,
+    mini_unet,
+    model_of,
+    one_level_unet,
+    run,
+    small_unet,
+)
+from .pipelines import SIDE, ddim, draw, picture, tiny_pipeline
+from .watching import image_keys, is_image_attention, recorded, recording, token_counts
+
+__all__ = [
+    "SIDE",
+    "TEXT",
+    "WIDTH",
+    "ZOO",
+    "Host",
+    "LatentDiffusion",
+    "controlnet",
+    "ddim",
+    "draw",
+    "host_named",
+    "image_keys",
+    "is_image_attention",
+    "latent_diffusion",
+    "ldm_unet",
+    "lively",
+    "mini_unet",
+    "model_of",
+    "noise",
+    "one_level_unet",
+    "picture",
+    "recorded",
+    "recording",
+    "reduced_everywhere",
+    "run",
+    "small_unet",
+    "text",
+    "tiny_pipeline",
+    "token_counts",
+    "unet_inputs",
+]

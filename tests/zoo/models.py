@@ -1,0 +1,225 @@
+"""Builders of the hosts' models: real classes with tiny random weights, no downloads; and one way to call them all."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from diffusers import (
+    ControlNetModel,
+    DiTTransformer2DModel,
+    PixArtTransformer2DModel,
+    UNet2DConditionModel,
+    UNet3DConditionModel,
+    UNetMotionModel,
+    UNetSpatioTemporalConditionModel,
+)
+from ldm.modules.diffusionmodules.openaimodel import UNetModel
+from torch import Tensor, nn
+
+WIDTH = 16  # of a word
+FRAMES = 3
+
+
+def lively(build: Callable[[], Any]) -> Any:
+    """Seeded weights, none of them zero: hosts start their last layers at zero, which would hide all else."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = build().eval()
+        for parameter in model.parameters():
+            if not parameter.any():
+                nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+def unet(**changes: Any) -> UNet2DConditionModel:
+    """SD 1.x: four levels, the last of them in the middle only."""
+    config = {
+        "sample_size": 16,
+        "block_out_channels": (8, 8, 16, 16),
+        "layers_per_block": 1,
+        "down_block_types": ("CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"),
+        "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
+        "norm_num_groups": 4,
+        "attention_head_dim": 2,
+        "cross_attention_dim": WIDTH,
+    }
+    return lively(lambda: UNet2DConditionModel(**{**config, **changes}))
+
+
+def small_unet(**changes: Any) -> UNet2DConditionModel:
+    """Two levels of attention: enough wherever the depth of the model is not the point."""
+    config = {
+        "block_out_channels": (8, 16),
+        "down_block_types": ("CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
+    }
+    return unet(**{**config, **changes})
+
+
+def mini_unet(**changes: Any) -> UNet2DConditionModel:
+    """Two blocks with attention at one level: for what takes long, such as compiling."""
+    blocks = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("UpBlock2D",)}
+    return unet(**{"block_out_channels": (8,), **blocks, **changes})
+
+
+def one_level_unet(**changes: Any) -> UNet2DConditionModel:
+    """As small as a UNet can be, for runs of many steps; frozen, as in a loop without `no_grad`."""
+    blocks = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("CrossAttnUpBlock2D",)}
+    return unet(**{"block_out_channels": (8,), "mid_block_type": None, **blocks, **changes}).requires_grad_(False)
+
+
+def sdxl() -> UNet2DConditionModel:
+    """No attention in the first block, two and three blocks in a row in the others, text and size embeddings."""
+    return unet(
+        block_out_channels=(8, 8, 16),
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+        transformer_layers_per_block=(1, 2, 3),
+        attention_head_dim=(2, 2, 4),
+        use_linear_projection=True,
+        addition_embed_type="text_time",
+        addition_time_embed_dim=8,
+        projection_class_embeddings_input_dim=6 * 8 + WIDTH,
+    )
+
+
+def controlnet() -> ControlNetModel:
+    return lively(
+        lambda: ControlNetModel(
+            block_out_channels=(8, 16),
+            layers_per_block=1,
+            down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+            norm_num_groups=4,
+            attention_head_dim=2,
+            cross_attention_dim=WIDTH,
+            conditioning_embedding_out_channels=(8, 8),
+        )
+    )
+
+
+def motion_unet() -> UNetMotionModel:
+    return lively(
+        lambda: UNetMotionModel(
+            block_out_channels=(8, 16),
+            layers_per_block=1,
+            down_block_types=("CrossAttnDownBlockMotion", "CrossAttnDownBlockMotion"),
+            up_block_types=("CrossAttnUpBlockMotion", "CrossAttnUpBlockMotion"),
+            norm_num_groups=4,
+            num_attention_heads=2,
+            motion_num_attention_heads=2,
+            cross_attention_dim=WIDTH,
+        )
+    )
+
+
+def video_unet() -> UNetSpatioTemporalConditionModel:
+    """Stable Video Diffusion. Its normalisations want 32 channels."""
+    return lively(
+        lambda: UNetSpatioTemporalConditionModel(
+            block_out_channels=(32, 64),
+            layers_per_block=1,
+            down_block_types=("CrossAttnDownBlockSpatioTemporal", "CrossAttnDownBlockSpatioTemporal"),
+            up_block_types=("CrossAttnUpBlockSpatioTemporal", "CrossAttnUpBlockSpatioTemporal"),
+            num_attention_heads=(2, 4),
+            cross_attention_dim=WIDTH,
+            addition_time_embed_dim=8,
+            projection_class_embeddings_input_dim=3 * 8,
+            num_frames=FRAMES,
+        )
+    )
+
+
+def unet_3d() -> UNet3DConditionModel:
+    return lively(
+        lambda: UNet3DConditionModel(
+            block_out_channels=(8, 16),
+            layers_per_block=1,
+            down_block_types=("CrossAttnDownBlock3D", "CrossAttnDownBlock3D"),
+            up_block_types=("CrossAttnUpBlock3D", "CrossAttnUpBlock3D"),
+            norm_num_groups=4,
+            attention_head_dim=4,
+            cross_attention_dim=WIDTH,
+        )
+    )
+
+
+def pixart() -> PixArtTransformer2DModel:
+    return lively(
+        lambda: PixArtTransformer2DModel(
+            num_attention_heads=2,
+            attention_head_dim=4,
+            num_layers=2,
+            sample_size=32,
+            cross_attention_dim=8,
+            caption_channels=WIDTH,
+            use_additional_conditions=False,
+        )
+    )
+
+
+def dit() -> DiTTransformer2DModel:
+    return lively(
+        lambda: DiTTransformer2DModel(
+            num_attention_heads=2, attention_head_dim=4, in_channels=4, num_layers=2, sample_size=32
+        )
+    )
+
+
+def ldm_unet(**changes: Any) -> UNetModel:
+    """The original code of CompVis and Stability. Its normalisations want 32 channels."""
+    config: dict[str, Any] = {
+        "image_size": 32,
+        "in_channels": 4,
+        "out_channels": 4,
+        "model_channels": 32,
+        "num_res_blocks": 1,
+        "attention_resolutions": [1, 2],
+        "channel_mult": (1, 2),
+        "num_heads": 2,
+        "use_spatial_transformer": True,
+        "context_dim": WIDTH,
+        "legacy": False,
+        "use_checkpoint": False,
+    }
+    return lively(lambda: UNetModel(**{**config, **changes}))
+
+
+def ldm_unet_v2() -> UNetModel:
+    return ldm_unet(num_heads=-1, num_head_channels=16, use_linear_in_transformer=True)
+
+
+def model_of(target: Any) -> nn.Module:
+    return target if isinstance(target, nn.Module) else target.model.diffusion_model
+
+
+def run(target: Any, **inputs: Any) -> Tensor:
+    """Calls a model without gradients; several outputs (ControlNet) become one."""
+    with torch.no_grad():
+        return flat(model_of(target)(**inputs))
+
+
+def flat(output: Any) -> Tensor:
+    if isinstance(output, Tensor):
+        return output
+    if hasattr(output, "sample"):
+        return output.sample
+    return torch.cat([residual.flatten() for residual in (*output[0], output[1])])
+
+
+class LatentDiffusion(nn.Module):
+    """Where users of CompVis' code have their UNetModel; tomesd wants it to be a module."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = nn.Module()
+        self.model.diffusion_model = model
+
+
+def latent_diffusion() -> LatentDiffusion:
+    return LatentDiffusion(ldm_unet())
+
+
+def wrapped(build: Callable[[], nn.Module]) -> Callable[[], Any]:
+    """The way CompVis' and Stability's checkpoints hold their model."""
+    return lambda: SimpleNamespace(model=SimpleNamespace(diffusion_model=build()))

@@ -3,6 +3,7 @@
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # it misses a torchvision that nothing here uses
 
 import pytest
 import torch

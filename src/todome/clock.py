@@ -3,7 +3,6 @@
 The clock moves when the scheduler steps, when a host says so (`at`), or, with neither, with every call of the model.
 """
 
-import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from .reductions import Reduction, reject
+from .taps import forget, is_set_up, listen
 
 
 class Clock:
@@ -67,15 +67,22 @@ class Clock:
         """One step is done, from one of these positions among the timesteps. Asked only until the start is known."""
         if self.steps is None:
             return
+        steps = self.steps
         if len(self.starts) > 1:
             self.starts = self.starts & {position - self.step for position in positions()} or {0}
-        self.at(self.step + 1, self.timesteps - min(self.starts))
+            steps = self.timesteps - min(self.starts)
+        self.at(self.step + 1, steps)
+
+    def driven(self, step: int, steps: int) -> None:
+        """Somebody outside says where the run is, and knows better than the scheduler."""
+        self.starts = set()
+        self.at(step, steps)
 
     def called(self, device: torch.device) -> None:
         """The model is called. Where nobody drives the clock, that is a step."""
         self.follow()
         self.place(device)
-        if self.steps is not None and self.step >= self.steps and self.looping:
+        if self.looping and self.timesteps and self.step == self.steps:
             self.begin(self.timesteps)
         if self.steps is not None and self.step < self.steps:
             return
@@ -134,67 +141,3 @@ class Clock:
     def __getstate__(self) -> dict[str, Any]:
         # A copy of the model is another model: nothing that drives this one drives it.
         return self.__dict__ | {"models": [], "pipelines": [], "schedulers": []}
-
-
-class Tap:
-    """A method of one scheduler that also tells the clocks; `__wrapped__` keeps the signature pipelines ask for."""
-
-    def __init__(self, scheduler: Any, name: str) -> None:
-        self.scheduler, self.name = scheduler, name
-        self.replaced = vars(scheduler).get(name)
-        self.clocks: list[Clock] = []
-        functools.update_wrapper(self, getattr(scheduler, name))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = self.__wrapped__(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
-        for clock in self.clocks:
-            if self.name == "set_timesteps":
-                clock.begin(len(self.scheduler.timesteps))
-            else:
-                clock.stepped(lambda: positions(self.scheduler, args, kwargs))
-        return result
-
-    def restore(self) -> None:
-        if self.replaced is None:
-            delattr(self.scheduler, self.name)
-        else:
-            setattr(self.scheduler, self.name, self.replaced)
-
-
-TAPPED = ("set_timesteps", "step")
-
-
-def listen(scheduler: Any, clock: Clock) -> None:
-    for name in TAPPED:
-        tap = vars(scheduler).get(name)
-        if not isinstance(tap, Tap):
-            tap = Tap(scheduler, name)
-            setattr(scheduler, name, tap)
-        tap.clocks.append(clock)
-
-
-def forget(scheduler: Any, clock: Clock) -> None:
-    for name in TAPPED:
-        tap = vars(scheduler).get(name)
-        if isinstance(tap, Tap):
-            tap.clocks = [c for c in tap.clocks if c is not clock]
-            if not tap.clocks:
-                tap.restore()
-
-
-def is_set_up(scheduler: Any) -> bool:
-    """Whether a run is about to begin: step_index is None until its first step.
-
-    DDIM and its like never tell. Heun's constructor sets it up for all training timesteps, which is no run.
-    """
-    steps = getattr(scheduler, "num_inference_steps", None)
-    return getattr(scheduler, "step_index", 0) is None and steps != scheduler.config.num_train_timesteps
-
-
-def positions(scheduler: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
-    """Where among its timesteps the scheduler may just have stepped from. PNDM's repeat, so there may be two."""
-    index = getattr(scheduler, "step_index", None)
-    if index is not None:
-        return {index - 1}
-    timestep = float(args[1] if len(args) > 1 else kwargs["timestep"])
-    return {i for i, known in enumerate(scheduler.timesteps.tolist()) if known == timestep}

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from .clock import Clock, forget
+from .clock import Clock
 from .hooks import clocks_on, take_off, unwrapped
 from .reductions import Downsample, Level, Reduction, reject
+from .taps import forget
 
 SUPPORTED = (
     "UNet2DConditionModel and its relatives, UNetMotionModel, UNetSpatioTemporalConditionModel, UNet3DConditionModel, "
@@ -92,7 +93,7 @@ class Patch:
         if not whole or not 0 <= step < steps:
             allowed = "a whole step from 0 to steps - 1 of a whole number of steps"
             reject("(step, steps)", (step, steps), allowed, "Call patch.at(i, n) before step i of n")
-        self.clock.at(step, steps)
+        self.clock.driven(step, steps)
 
     def remove(self) -> None:
         """Leaves the model as it was. A patch that was replaced or removed before has nothing left to take off."""

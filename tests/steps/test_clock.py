@@ -16,7 +16,8 @@ from torch import Tensor
 from zoo import ddim
 
 from todome import Downsample, Merge
-from todome.clock import Clock, Tap, forget, listen, positions
+from todome.clock import Clock
+from todome.taps import Tap, forget, listen, positions
 
 CPU = torch.device("cpu")
 SAMPLE = torch.zeros(1, 4, 2, 2)

@@ -82,6 +82,23 @@ def test_the_user_says_where_the_run_is(make, call):
     assert record.reduced == [False] * 2 + [True] * 4 + [False] * 4
 
 
+@pytest.mark.parametrize("set_up", [False, True])
+def test_what_the_user_says_counts_more_than_the_scheduler(set_up):
+    """A host may drive the patch and step a scheduler that is followed, of whose run it executes a part."""
+    unet, scheduler = one_level_unet(), ddim()
+    patch = todome.apply(unet, Downsample(2, stop=0.5), scheduler=scheduler)
+    if set_up:
+        scheduler.set_timesteps(10)
+    with recording(unet, patch) as record:
+        for number in range(3):
+            patch.at(number, 4)
+            call_diffusers(unet)
+            patch.clock.stepped(lambda: {7})
+            call_diffusers(unet)
+    assert record.turns == [0, 1, 1, 2, 2, 3]
+    assert record.reduced == [True, True, True, False, False, False]
+
+
 def test_ldm_without_a_driver_has_a_new_turn_for_every_call():
     host = latent_diffusion()
     patch = todome.apply(host, Downsample(2))

@@ -86,8 +86,8 @@ class Downsample(Reduction):
             each level: 1 at 512 px, 2 at 1024, 3 at 1536, 4 at 2048 on SD 1.x. A number is for level 1, the finest
             resolution at which the model has self-attention; a sequence gives each level its own, `(2, 2)`, which is
             faster still and costs fidelity. Floats such as 1.5 work.
-        stop: The fraction of the steps after which it is off. 0.8 brings back most of the last difference to the dense
-            picture for a fifth of the gain.
+        stop: The fraction of the steps after which it is off. 0.8 gives away a fifth of the gain and draws the details
+            of the last steps dense.
 
     To tinker with:
         phase: Which key of each cell is kept. `"dither"` (default) keeps another one at every step, each exactly once

@@ -9,7 +9,7 @@ import torch
 from promises import among, both, gradients, over_zoo, reduced
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
-from zoo import ZOO, Host, ldm_unet, picture, recorded, reduced_everywhere, run
+from zoo import ZOO, Host, ldm_unet, noise, picture, recorded, reduced_everywhere, run
 
 import todome
 from todome import Downsample, Merge
@@ -108,6 +108,27 @@ def test_gradient_checkpointing_gives_equal_gradients(host: Host, kind: type):
     plain = patched_gradients(host, host.build(), kind, inputs)
     torch.testing.assert_close(patched_gradients(host, with_checkpoints(host), kind, inputs), plain)
     assert not torch.allclose(plain[0], gradients(host.build(), inputs)[0], rtol=1e-3)
+
+
+# ldm recomputes the inside of a block without calling it, and then makes the choice of the last call.
+called_again = pytest.mark.parametrize("host", [host for host in CHECKPOINTED if host.name != "ldm1"], ids=str)
+
+
+@both
+@called_again
+def test_gradient_checkpointing_survives_a_second_call_before_backward(host: Host, kind: type):
+    """Consistency losses call the model twice: the choice of the first call must be made again, not the second's."""
+    inputs = [host.inputs(), host.inputs()]
+    plain = patched_gradients(host, host.build(), kind, inputs)
+    torch.testing.assert_close(patched_gradients(host, with_checkpoints(host), kind, inputs), plain)
+
+
+@both
+@among("sd1", "sdxl")
+def test_gradient_checkpointing_survives_a_call_of_another_size(host: Host, kind: type):
+    inputs = [host.inputs(), host.inputs() | {"sample": noise(2, 4, 24, 16)}]
+    plain = patched_gradients(host, host.build(), kind, inputs)
+    torch.testing.assert_close(patched_gradients(host, with_checkpoints(host), kind, inputs), plain)
 
 
 def rng_states() -> list[Any]:

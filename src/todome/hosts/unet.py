@@ -9,7 +9,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -104,15 +104,24 @@ class GridReader(Hook):
         return True
 
 
+class Moment(NamedTuple):
+    """Where and when a block is called."""
+
+    grid: Grid | None
+    turn: Tensor | int
+
+
 class Reducer(Hook, ABC):
     """Reduces the tokens of one block. `seen` says how many it leaves of each grid it has met."""
 
-    def __init__(self, reader: GridReader, setting: Any, seed: int, clock: Clock) -> None:
+    def __init__(self, block: nn.Module, reader: GridReader, setting: Any, seed: int, clock: Clock) -> None:
         super().__init__(clock)
         self.reader, self.setting, self.seed = reader, setting, seed
         self.tables: dict[Grid, Any] = {}  # None where nothing of a grid is reduced
         self.seen: dict[Grid, int] = {}
+        self.moment: Moment | None = None
         reader.reducers.append(self)
+        hang_before(block, self.before_block)
 
     def prepare(self, grid: Grid, device: torch.device) -> None:
         known = self.tables.get(grid)
@@ -122,9 +131,21 @@ class Reducer(Hook, ABC):
                 self.tables[grid] = self.table_of(grid).to(device) if left < grid[0] * grid[1] else None
             self.seen[grid] = left
 
-    def table_for(self, x: Tensor) -> Any:
+    def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Gradient checkpointing calls a block again with the same tensor, maybe after other calls of the model: the
+        tensor remembers which moment it belongs to."""
+        self.moment = None
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            x = first(args, kwargs)
+            by, moment = getattr(x, "_todome", (self, self.now(x)))
+            self.moment = moment if by is self else self.now(x)
+            x._todome = self, self.moment
+
+    def now(self, x: Tensor) -> Moment:
+        return self.moment or Moment(self.reader.grid, self.clock.turn_on(x.device))
+
+    def table_for(self, x: Tensor, grid: Grid | None) -> Any:
         """The table for these tokens; None where they stay as they are, or where others (HyperTile) regrouped them."""
-        grid = self.reader.grid
         return self.tables.get(grid) if grid is not None and x.shape[1] == grid[0] * grid[1] else None
 
     @abstractmethod
@@ -136,25 +157,26 @@ class Reducer(Hook, ABC):
         """What has to be made once for a grid."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"tables": {}}  # made again from the seed
+        return self.__dict__ | {"tables": {}, "moment": None}  # tables are made again from the seed
 
 
 class KeptKeys(Reducer):
     """Hands a self-attention the kept rows of its own input as context: selecting commutes with projecting to keys."""
 
     def __init__(self, layer: Layer, reduction: Downsample, *common: Any) -> None:
-        super().__init__(*common)
+        super().__init__(layer.block, *common)
         self.reduction = reduction
         self.context = context_name(layer.block.attn1)
         hang_before(layer.block.attn1, self.before_attention)
 
     def before_attention(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         x = first(args, kwargs)  # (batch, tokens, channels)
-        order = self.table_for(x)
+        grid, turn = self.now(x)
+        order = self.table_for(x, grid)
         if order is None or not attends_to_itself(module, args, kwargs, self.context):
             return None
         refuse_fused(module)
-        rows = kept_rows(order, self.clock.turn_on(x.device))
+        rows = kept_rows(order, turn)
         return args, {**kwargs, **kept_masks(kwargs, rows, x.shape[1]), self.context: kept_context(x, rows, kwargs)}
 
     def left_of(self, grid: Grid) -> int:
@@ -213,11 +235,10 @@ class MergedTokens(Reducer):
     """Matches the tokens of a block once, then merges what goes into its parts and unmerges what comes out."""
 
     def __init__(self, layer: Layer, reduction: Merge, *common: Any) -> None:
-        super().__init__(*common)
+        super().__init__(layer.block, *common)
         self.reduction = reduction
         self.matching: Matching | None = None
         self.merging = False  # whether the part that is being called was given merged tokens
-        hang_before(layer.block, self.before_block)
         hang_after(layer.block, self.after_block)
         wanted = {"attn1": reduction.attention, "attn2": reduction.cross_attention, "ff": reduction.feed_forward}
         for part in (getattr(layer.block, name, None) for name, want in wanted.items() if want):
@@ -226,11 +247,13 @@ class MergedTokens(Reducer):
                 hang_after(part, self.after_part)
 
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().before_block(module, args, kwargs)
         x = first(args, kwargs)  # (batch, tokens, channels)
-        grid, cells = self.reader.grid, self.table_for(x)
+        grid, turn = self.now(x)
+        cells = self.table_for(x, grid)
         self.matching = None
         if grid is not None and cells is not None:
-            self.matching = match(x, cells, self.clock.turn_on(x.device), x.shape[1] - self.seen[grid])
+            self.matching = match(x, cells, turn, x.shape[1] - self.seen[grid])
 
     def before_part(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         x, matching = first(args, kwargs), self.matching

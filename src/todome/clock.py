@@ -29,8 +29,7 @@ class Clock:
         self.looping = False  # whether a scheduler was given for a loop that may be run again as it is
         self.active = True
         self.turn = 0
-        self.turn_in_graphs = torch.empty(0)
-        self.place(torch.device("cpu"))
+        self.turn_in_graphs = self.placed(torch.device("cpu"))
         self.told = False  # whether the user was told that there is nothing to do
         self.models: list[weakref.ref[Any]] = []
         self.pipelines: list[weakref.ref[Any]] = []
@@ -51,11 +50,10 @@ class Clock:
             return self.turn_in_graphs.to(device)
         return self.turn
 
-    def place(self, device: torch.device) -> None:
-        """Keeps the turn for graphs on this device, as a tensor that may be overwritten outside of inference mode."""
-        if self.turn_in_graphs.device != device or not len(self.turn_in_graphs):
-            with torch.inference_mode(False):
-                self.turn_in_graphs = torch.full((1,), self.turn, dtype=torch.long, device=device)
+    def placed(self, device: torch.device) -> torch.Tensor:
+        """The turn for graphs on this device, as a tensor that may be overwritten outside of inference mode."""
+        with torch.inference_mode(False):
+            return torch.full((1,), self.turn, dtype=torch.long, device=device)
 
     def begin(self, timesteps: int) -> None:
         """A run is set up. It may begin at any of the timesteps: img2img skips the first ones."""
@@ -81,7 +79,8 @@ class Clock:
     def called(self, device: torch.device) -> None:
         """The model is called. Where nobody drives the clock, that is a step."""
         self.follow()
-        self.place(device)
+        if self.turn_in_graphs.device != device:
+            self.turn_in_graphs = self.placed(device)
         if self.looping and self.timesteps and self.step == self.steps:
             self.begin(self.timesteps)
         if self.steps is not None and self.step < self.steps:

@@ -62,9 +62,8 @@ def shuffled_order(order: Order, seed: int) -> Order:
     generator = torch.Generator("cpu").manual_seed(seed)
     draw = torch.rand(order.rows.shape, generator=generator, device="cpu")
     if order.sizes is not None:
-        draw[torch.arange(len(draw), device="cpu")[:, None] >= order.sizes] = (
-            2.0  # what fills up short cells stays last
-        )
+        filler = torch.arange(len(draw), device="cpu")[:, None] >= order.sizes
+        draw[filler] = 2.0  # short cells end before the longest, so their filler stays last
     return Order(order.rows.gather(0, draw.argsort(0)), order.sizes)
 
 

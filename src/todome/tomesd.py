@@ -3,7 +3,7 @@
 import warnings
 from typing import Any, TypeVar
 
-from .patch import apply, denoisers, remove
+from .patch import apply, denoisers, is_pipeline, remove
 from .reductions import Merge
 
 Model = TypeVar("Model")
@@ -44,7 +44,9 @@ def apply_patch(
         cross_attention=merge_crossattn,
         feed_forward=merge_mlp,
     )
-    apply(unet, reduction, scheduler=getattr(model, "scheduler", None))
+    patch = apply(unet, reduction)
+    if is_pipeline(model):
+        patch.clock.watch(model)  # apply(model) would merge the tokens of a ControlNet too, which tomesd does not
     return model
 
 

@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from zoo import small_unet, tiny_pipeline
+
+import todome
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,6 +45,15 @@ def test_readme_quotes_the_committed_results():
         line = next(line for line in readme.splitlines() if line.startswith(f"| {head} |"))
         quoted = [cell.strip(" *") for cell in line.split("|")[2:-1]]
         assert quoted[: len(mine)] == [f"{row['speedup']:.2f}x" for row in mine]
+
+
+def test_readme_snippet_runs(capsys):
+    """The one that uses what is there; the other one downloads a model."""
+    snippets = [part.split("```")[0] for part in (ROOT / "README.md").read_text().split("```python\n")[1:]]
+    pipe = tiny_pipeline(unet=small_unet())
+    exec(snippets[1], {"todome": todome, "pipe": pipe, "unet": pipe.unet, "scheduler": pipe.scheduler})
+    assert "level 1" in capsys.readouterr().out
+    assert "step" not in vars(pipe.scheduler)
 
 
 def test_figure_is_what_the_code_draws(tmp_path):

@@ -137,7 +137,7 @@ class Reducer(Hook, ABC):
         self.moment = None
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             x = first(args, kwargs)
-            by, moment = getattr(x, "_todome", (self, self.now(x)))
+            by, moment = getattr(x, "_todome", (None, None))
             self.moment = moment if by is self else self.now(x)
             x._todome = self, self.moment
 
@@ -225,10 +225,8 @@ def check_layers(layers: list[Layer], settings: Mapping[int, Any], reduction: Re
 def refuse_fused(attention: nn.Module) -> None:
     processor = type(getattr(attention, "processor", None)).__name__
     if processor.startswith("Fused"):
-        allowed = "attention with a projection of its own for keys"
-        reject(
-            "processor", processor, allowed, "Call unfuse_qkv_projections() first, or use todome.Merge", RuntimeError
-        )
+        remedy = "Call unfuse_qkv_projections() first, or use todome.Merge"
+        reject("processor", processor, "attention with a projection of its own for keys", remedy, RuntimeError)
 
 
 class MergedTokens(Reducer):

@@ -1,7 +1,9 @@
 """Which rows of a token grid are kept: pure tensor functions that know nothing of models or steps.
 
-A grid of (h, w) tokens is cut into cells of about `factor` x `factor`. Each cell is seen through one of its members at
-a time; its *order* says which one in which turn. Token downsampling (ToDo, arXiv 2402.13573) always keeps the first.
+A grid of (h, w) tokens is cut into cells of `factor` x `factor`. Each cell is seen through one of its members at a time;
+its *order* says which one in which turn. Token downsampling (ToDo, arXiv 2402.13573) always keeps the first. A factor of
+p / q keeps q x q members at a time of cells of p x p: cells of uneven sizes would show the members of small ones more
+often than others at every step, an error that no order averages out.
 """
 
 from typing import Literal, NamedTuple, TypeAlias, cast
@@ -12,6 +14,7 @@ from torch.nn import functional as F
 
 Grid: TypeAlias = tuple[int, int]
 Phase: TypeAlias = Literal["dither", "fixed", "random"]
+MOST_KEPT = 5  # of a cell's side: steps of 1/2, 1/3, 1/4 and 1/5 are exact, and tables stay small
 
 
 class Spans(NamedTuple):
@@ -19,6 +22,13 @@ class Spans(NamedTuple):
 
     starts: Tensor
     lengths: Tensor
+
+
+class Cell(NamedTuple):
+    """A square of side x side tokens that keeps kept x kept of them at a time."""
+
+    side: int
+    kept: int
 
 
 class Order(NamedTuple):
@@ -67,13 +77,32 @@ def shuffled_order(order: Order, seed: int) -> Order:
     return Order(order.rows.gather(0, draw.argsort(0)), order.sizes)
 
 
+def several_at_once(order: Order, count: int) -> Order:
+    """Every cell keeps the next `count` members of its order in each turn, and so each of them equally often."""
+    if count == 1:
+        return order
+    longest, cells = order.rows.shape
+    sizes = torch.full((1, cells), longest) if order.sizes is None else order.sizes
+    turn, place = torch.arange(longest).view(-1, 1, 1), torch.arange(count).view(1, -1, 1)
+    members = (turn * count + place) % sizes  # (longest, count, cells)
+    rows = order.rows.gather(0, members.flatten(0, 1)).view(longest, count * cells)
+    return Order(rows, None if order.sizes is None else order.sizes.repeat(1, count))
+
+
 def downsampled_order(grid: Grid, factor: float, phase: Phase, seed: int) -> Order:
     """The order in which a grid keeps 1 key in factor x factor."""
     height, width = grid
-    order = raster_order(nearest_spans(height, factor), nearest_spans(width, factor), width)
+    side, kept = (factor, 1) if phase == "fixed" else cell_of(grid, factor)
+    order = raster_order(nearest_spans(height, side), nearest_spans(width, side), width)
     if phase == "fixed":
         return Order(order.rows[:1], None)
-    return shuffled_order(order, seed)
+    return several_at_once(shuffled_order(order, seed), kept * kept)
+
+
+def cell_of(grid: Grid, factor: float) -> Cell:
+    """The cell that comes closest to 1 key in factor x factor and fits the grid, the smallest of equals."""
+    cells = [Cell(max(round(kept * factor), kept + (factor > 1)), kept) for kept in range(1, MOST_KEPT + 1)]
+    return min((c for c in cells if c.side <= min(grid)), key=lambda c: (abs(c.side / c.kept - factor), c.kept))
 
 
 def kept_rows(order: Order, turn: Tensor | int) -> Tensor:
@@ -89,14 +118,18 @@ def row_of(table: Tensor, turn: Tensor | int) -> Tensor:
     return table[turn] if isinstance(turn, int) else table.index_select(0, turn).squeeze(0)
 
 
-def kept_count(grid: Grid, factor: float) -> int:
-    return int(grid[0] / factor) * int(grid[1] / factor)
+def kept_count(grid: Grid, factor: float, phase: Phase) -> int:
+    """How many rows of a grid are kept: with a whole factor the same in every phase."""
+    if phase == "fixed":
+        return int(grid[0] / factor) * int(grid[1] / factor)
+    side, kept = cell_of(grid, factor)
+    return grid[0] // side * kept * (grid[1] // side * kept)
 
 
 def smallest_factor(grid: Grid, most: int) -> int:
     """The smallest whole factor that leaves at most `most` keys."""
     factor = 1
-    while kept_count(grid, factor) > most:
+    while kept_count(grid, factor, "fixed") > most:
         factor += 1
     return factor
 

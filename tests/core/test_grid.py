@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from todome.grid import Order, downsampled_order, kept_count, kept_rows, leftover_rows, smallest_factor
+from todome.grid import Order, cell_of, downsampled_order, kept_count, kept_rows, leftover_rows, smallest_factor
 from todome.reductions import AUTO_KEYS
 
 laws = settings(deadline=None, max_examples=60)
@@ -47,11 +47,53 @@ def nearest_rows(grid: tuple[int, int], size: tuple[int, int]) -> list[int]:
 
 
 @laws
-@given(grids_and_factors(), seeds)
+@given(grids_and_factors(whole=True), seeds)
 def test_cells_partition_the_grid(case, seed):
     (height, width), factor = case
     cells = members_of(downsampled_order((height, width), factor, "dither", seed))
     assert sorted(row for cell in cells for row in cell) == list(range(height * width))
+
+
+@laws
+@given(grids_and_factors(), st.integers(0, 2**31), seeds)
+def test_no_row_is_kept_twice_in_a_turn(case, number, seed):
+    grid, factor = case
+    for phase in ("dither", "fixed", "random"):
+        kept = kept_rows(downsampled_order(grid, factor, phase, seed), turn(number)).tolist()
+        assert len(set(kept)) == len(kept)
+        assert all(0 <= row < grid[0] * grid[1] for row in kept)
+
+
+@laws
+@given(st.integers(1, 5), st.integers(1, 12), st.tuples(st.integers(1, 3), st.integers(1, 3)), seeds)
+def test_every_key_is_kept_equally_often(kept, side, cells, seed):
+    """Whatever the factor is: otherwise attention would favour some keys at every step."""
+    side = max(kept, side)
+    grid = (side * cells[0], side * cells[1])
+    order = downsampled_order(grid, side / kept, "dither", seed)
+    turns = side * side
+    times = torch.cat([kept_rows(order, turn(i)) for i in range(turns)]).bincount(minlength=grid[0] * grid[1])
+    assert (times * side**2 == turns * kept**2).all()
+
+
+@pytest.mark.parametrize(
+    ("grid", "factor", "cell"),
+    [((64, 64), 2, (2, 1)), ((64, 64), 1.5, (3, 2)), ((64, 64), 2.5, (5, 2)), ((64, 64), 1.25, (5, 4))]
+    + [((64, 64), 1, (1, 1)), ((64, 64), 1.01, (6, 5)), ((2, 9), 1.5, (2, 1)), ((3, 3), 1.5, (3, 2))]
+    + [((64, 64), 3.34, (10, 3)), ((64, 64), 64, (64, 1))],
+)
+def test_the_cell_of_a_factor(grid, factor, cell):
+    assert cell_of(grid, factor) == cell
+
+
+@laws
+@given(grids_and_factors())
+def test_a_cell_fits_its_grid_and_comes_close_to_the_factor(case):
+    grid, factor = case
+    side, kept = cell_of(grid, factor)
+    assert side <= min(grid)
+    assert (side == kept) == (factor == 1)
+    assert abs(side / kept - factor) <= (0.2 if min(grid) >= 5 * factor + 1 else 1)
 
 
 @laws
@@ -101,7 +143,8 @@ def test_a_turn_is_a_number_or_a_tensor(case, number, seed):
 def test_as_many_rows_are_kept_as_the_count_says(case, number, seed):
     grid, factor = case
     for phase in ("dither", "fixed", "random"):
-        assert len(kept_rows(downsampled_order(grid, factor, phase, seed), turn(number))) == kept_count(grid, factor)
+        kept = kept_rows(downsampled_order(grid, factor, phase, seed), turn(number))
+        assert len(kept) == kept_count(grid, factor, phase)
 
 
 @laws
@@ -114,7 +157,7 @@ def test_every_key_is_kept_exactly_once_in_factor_x_factor_turns(case, start, se
 
 
 @laws
-@given(grids_and_factors(most=24), seeds)
+@given(grids_and_factors(most=24, whole=True), seeds)
 def test_every_cell_cycles_through_its_members_before_it_repeats_one(case, seed):
     grid, factor = case
     order = downsampled_order(grid, factor, "dither", seed)
@@ -181,7 +224,7 @@ def test_cells_of_a_float_factor():
     order = downsampled_order((1, 7), 1, "dither", 0)
     assert members_of(order) == [[row] for row in range(7)]
     order = downsampled_order((3, 3), 1.5, "dither", 0)
-    assert [sorted(cell) for cell in members_of(order)] == [[0], [1, 2], [3, 6], [4, 5, 7, 8]]
+    assert [sorted(cell) for cell in members_of(order)] == [list(range(9))] * 4  # the four kept at a time
 
 
 @pytest.mark.parametrize(("side", "factor"), [(32, 1), (64, 1), (65, 2), (128, 2), (192, 3), (256, 4)])
@@ -193,14 +236,14 @@ def test_auto_on_the_grids_of_stable_diffusion(side, factor):
 @given(st.tuples(st.integers(1, 300), st.integers(1, 300)), st.integers(1, 5000))
 def test_smallest_factor_is_minimal(grid, most):
     factor = smallest_factor(grid, most)
-    assert kept_count(grid, factor) <= most
-    assert factor == 1 or kept_count(grid, factor - 1) > most
+    assert kept_count(grid, factor, "fixed") <= most
+    assert factor == 1 or kept_count(grid, factor - 1, "fixed") > most
 
 
 @laws
 @given(st.tuples(st.integers(64, 600), st.integers(64, 600)))
 def test_auto_never_keeps_nothing(grid):
-    assert kept_count(grid, smallest_factor(grid, AUTO_KEYS)) > 0
+    assert kept_count(grid, smallest_factor(grid, AUTO_KEYS), "dither") > 0
 
 
 @laws

@@ -180,7 +180,7 @@ class KeptKeys(Reducer):
         return args, {**kwargs, **kept_masks(kwargs, rows, x.shape[1]), self.context: kept_context(x, rows, kwargs)}
 
     def left_of(self, grid: Grid) -> int:
-        return kept_count(grid, self.reduction.factor_on(grid, self.setting))
+        return kept_count(grid, self.reduction.factor_on(grid, self.setting), self.reduction.phase)
 
     def table_of(self, grid: Grid) -> Order:
         factor = self.reduction.factor_on(grid, self.setting)

@@ -7,15 +7,16 @@ setup: .venv/ready
 
 # torch first and pinned: other packages would otherwise pull whatever build is newest.
 # ldm is real code to test on; what its package asks for is years old, hence --no-deps.
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml flowers/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e flowers -e ".[dev]"
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps stable-diffusion-sdkit
 	touch $@
 
+# Threads that sleep while they wait: where another program has a core, torch's would make it twenty times slower.
 demo: setup
-	$(BIN)/python examples/demo.py
+	OMP_WAIT_POLICY=passive $(BIN)/todome demo --force
 
 test: setup
 	$(BIN)/python -m pytest -n auto

@@ -1,0 +1,5 @@
+"""`python -m todome` is the command `todome`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,213 @@
+"""Makes pictures: what is wanted as Settings, what came of it as Made, which a PNG file can carry and give back."""
+
+import inspect
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from . import __version__
+from .patch import NothingToReduce, Patch, apply
+from .pipelines import (
+    EMBEDDED,
+    Size,
+    check_scheduler,
+    check_size,
+    clear_about_memory,
+    open_pipeline,
+    sampler_title,
+    scheduled,
+    shown,
+)
+from .reductions import Downsample, Merge, Reduction, is_number, reject
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a picture depends on.
+
+    Important:
+        prompt, negative: What to draw, and what to keep away from.
+        model: "todome-flowers" (the embedded one), the folder of a pipeline, or an id on the Hugging Face hub.
+        seed: Of the noise it starts from.
+        reduction: `Downsample(...)`, `Merge(...)`, or None for dense.
+
+    None leaves these to the pipeline:
+        size: Width and height in pixels.
+        steps, guidance: How many steps, and how much the prompt counts.
+        scheduler: One of `todome.pipelines.SCHEDULERS`.
+
+    device, dtype: "auto" takes the GPU in float16 if there is one, else the CPU in float32.
+    """
+
+    prompt: str = ""
+    negative: str = ""
+    model: str = EMBEDDED
+    seed: int = 0
+    size: Size | None = None
+    steps: int | None = None
+    guidance: float | None = None
+    scheduler: str | None = None
+    reduction: Reduction | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            reject("seed", self.seed, "a whole number from 0 to 2**63 - 1", "The default is seed=0")
+        if self.steps is not None and self.steps < 1:
+            reject("steps", self.steps, "a whole number of at least 1", "25 is a good start")
+        if self.guidance is not None and not (is_number(self.guidance) and 0 <= self.guidance < math.inf):
+            reject("guidance", self.guidance, "a number of at least 0", "1 is no guidance, 3 to 8 is usual")
+        check_scheduler(self.scheduler)
+
+
+def recommended(model: str = EMBEDDED) -> Settings:
+    """What suits a model: the embedded one is known, others know their own defaults."""
+    if model == EMBEDDED:
+        return Settings(size=(256, 256), steps=25, guidance=3.0, reduction=Downsample(2))
+    return Settings(model=model, reduction=Downsample("auto"))
+
+
+class Made(NamedTuple):
+    """A picture, the settings it was really made with, and how it went."""
+
+    picture: "Image"
+    settings: Settings
+    sampler: str
+    seconds: float
+    reduced: str  # what was reduced, level by level
+
+    def texts(self) -> dict[str, str]:
+        """What a PNG file carries: all settings for `settings_of`, and the lines that other tools read."""
+        return {"todome": as_json(self.settings, self.sampler), "parameters": as_infotext(self.settings, self.sampler)}
+
+
+def make_picture(settings: Settings, pipe: Any = None) -> Made:
+    """Makes one picture. The same settings give the same picture.
+
+    Args:
+        settings: What is wanted.
+        pipe: The pipeline, where it is open already: `open_pipeline(settings.model)`. It is left as it was.
+    """
+    pipe = open_pipeline(settings.model, settings.device, settings.dtype) if pipe is None else pipe
+    options = call_options(pipe, settings)
+    began = time.perf_counter()
+    with scheduled(pipe, settings.scheduler), reduced(pipe, settings.reduction) as patch:
+        sampler = sampler_title(pipe.scheduler)
+        picture = called(pipe, settings, options)
+    seconds = time.perf_counter() - began
+    return Made(picture, as_made(pipe, settings, picture.size), sampler, seconds, str(patch or "dense"))
+
+
+def called(pipe: Any, settings: Settings, options: dict[str, Any]) -> "Image":
+    noise = torch.Generator().manual_seed(settings.seed)  # of the CPU, so that every device starts from the same
+    size = f"{shown(settings.size)} pixels" if settings.size else "pictures of this size"
+    with clear_about_memory(size, "Lower the size, use float16, or a larger factor"):
+        return pipe(settings.prompt, generator=noise, **options).images[0]
+
+
+def call_options(pipe: Any, settings: Settings) -> dict[str, Any]:
+    """What the pipeline is called with: only what was asked for, and only what it knows."""
+    if settings.size is not None:
+        check_size(pipe, settings.size)
+    width, height = settings.size or (None, None)
+    wanted = {
+        "negative_prompt": settings.negative or None,
+        "num_inference_steps": settings.steps,
+        "guidance_scale": settings.guidance,
+        "width": width,
+        "height": height,
+    }
+    options = {option: value for option, value in wanted.items() if value is not None}
+    for option in options.keys() - inspect.signature(pipe.__call__).parameters.keys():
+        reject(option, options[option], f"nothing, {type(pipe).__name__} does not take it", "Leave it out")
+    return options
+
+
+@contextmanager
+def reduced(pipe: Any, reduction: Reduction | None) -> Iterator[Patch | None]:
+    """The pipeline with the reduction on it, which is taken off whatever happens."""
+    if reduction is None:
+        yield None
+        return
+    try:
+        patch = apply(pipe, reduction)
+    except NothingToReduce:
+        allowed = f"none for {type(pipe).__name__}, whose attention todome cannot reduce"
+        reject("reduction", reduction, allowed, "Make the picture with --dense", NothingToReduce)
+    with patch:
+        yield patch
+
+
+def as_made(pipe: Any, settings: Settings, size: Size) -> Settings:
+    """The settings with what was left to the pipeline filled in."""
+    known = inspect.signature(pipe.__call__).parameters
+    own = {name: getattr(known.get(name), "default", None) for name in ("num_inference_steps", "guidance_scale")}
+    return replace(
+        settings,
+        size=size,
+        steps=own["num_inference_steps"] if settings.steps is None else settings.steps,
+        guidance=own["guidance_scale"] if settings.guidance is None else settings.guidance,
+        device=str(pipe.device),
+        dtype=str(pipe.dtype).removeprefix("torch."),
+    )
+
+
+def as_json(settings: Settings, sampler: str) -> str:
+    import diffusers
+
+    reduction = settings.reduction
+    named = reduction and {"name": type(reduction).__name__, **vars(reduction)}
+    versions = {"todome": __version__, "torch": torch.__version__, "diffusers": diffusers.__version__}
+    return json.dumps({**asdict(settings), "reduction": named, "sampler": sampler, "versions": versions})
+
+
+def as_infotext(settings: Settings, sampler: str) -> str:
+    """The settings as stable-diffusion-webui writes them, which many tools read."""
+    facts = {
+        "Steps": settings.steps,
+        "Sampler": sampler,
+        "CFG scale": settings.guidance and f"{settings.guidance:g}",
+        "Seed": settings.seed,
+        "Size": settings.size and shown(settings.size),
+        "Model": Path(settings.model).name,
+        "Token reduction": settings.reduction and json.dumps(str(settings.reduction)),
+        "Version": f"todome {__version__}",
+    }
+    lines = [settings.prompt, f"Negative prompt: {settings.negative}" if settings.negative else ""]
+    lines.append(", ".join(f"{name}: {fact}" for name, fact in facts.items() if fact is not None))
+    return "\n".join([lines[0], *filter(None, lines[1:])])
+
+
+def settings_of(path: Path) -> Settings:
+    """The settings a picture was made with, from its file."""
+    from .pictures import read_texts
+
+    allowed = "a PNG file that todome made"
+    try:
+        found = json.loads(read_texts(path)["todome"])
+        settings = {name: found[name] for name in Settings.__dataclass_fields__}
+        size = settings["size"]
+        return Settings(**{**settings, "size": size and tuple(size), "reduction": reduction_of(settings["reduction"])})
+    except OSError:
+        reject("like", str(path), allowed, "There is no picture of that name", FileNotFoundError)
+    except (KeyError, TypeError, ValueError):
+        reject("like", str(path), allowed, "This one has no settings of todome in it")
+
+
+def reduction_of(named: Mapping[str, Any] | None) -> Reduction | None:
+    if named is None:
+        return None
+    kind = {"Downsample": Downsample, "Merge": Merge}[named["name"]]
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in named.items()}
+    return kind(**{name: value for name, value in fields.items() if name != "name"})

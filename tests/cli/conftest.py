@@ -1,0 +1,70 @@
+"""What the tests of the command share: a way to run it, and small pipelines on disk."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from speech import talking
+from typer.testing import CliRunner, Result
+from zoo import small_unet, tiny_pipeline
+
+from todome.commands import app
+from todome.pipelines import open_pipeline
+
+KNOWN_WARNINGS = [
+    "ignore:__array__ implementation:DeprecationWarning",  # diffusers' schedulers, numpy 2
+    "ignore:__array_wrap__ must accept:DeprecationWarning",  # the same, in DEIS
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            for known in KNOWN_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(known))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs `todome` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: CliRunner().invoke(app, list(map(str, words)), prog_name="todome")
+
+
+@pytest.fixture
+def refused(run: Callable[..., Result]) -> Callable[..., str]:
+    """What `todome` says, without its frame, where it is to refuse."""
+
+    def told(*words: Any, code: int = 1) -> str:
+        result = run(*words)
+        assert result.exit_code == code, result.output
+        assert not result.stdout
+        text = re.sub(r"[╭─╮│╰╯\s]+", " ", result.stderr).strip()
+        return text.split("Error: " if code == 1 else "Error ", 1)[1]
+
+    return told
+
+
+@pytest.fixture(scope="session")
+def embedded() -> Any:
+    """The embedded pipeline, opened once: whoever uses it leaves it as it was."""
+    pipe = open_pipeline(device="cpu")
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+@pytest.fixture
+def opened_once(embedded: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """For what is not about opening: the command finds the embedded pipeline open already."""
+    monkeypatch.setattr("todome.pipelines.open_pipeline", lambda *_, **__: embedded)
+    return embedded
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline that is not the embedded one: 32 pixels wide and high by default."""
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    talking(tiny_pipeline(unet=small_unet())).save_pretrained(path)
+    return path

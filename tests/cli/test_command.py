@@ -1,0 +1,77 @@
+"""The command itself: how it starts, what it needs, and that `import todome` needs none of it."""
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+WITHOUT = """
+import sys
+sys.modules[{package!r}] = None
+sys.argv = ["todome", *{words!r}]
+from todome.cli import main
+main()
+"""
+
+
+def python(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=folder, check=False)
+
+
+def test_as_a_module_in_a_process_of_its_own(tmp_path):
+    options = ("--size", "32x32", "--steps", "1", "--device", "cpu")
+    done = python("-m", "todome", "generate", "a rose", "-o", "rose.png", *options, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert done.stdout.startswith("rose.png: 32x32 pixels in ")
+    with Image.open(tmp_path / "rose.png") as picture:
+        assert picture.size == (32, 32)
+
+
+@pytest.mark.parametrize(
+    ("package", "words"),
+    [
+        ("typer", ["--help"]),
+        ("diffusers", ["generate", "a", "-o", "a.png"]),
+        ("todome_flowers", ["generate", "a", "-o", "a.png"]),
+        ("PIL", ["demo"]),
+    ],
+)
+def test_a_package_that_is_missing(tmp_path, package, words):
+    done = python("-c", WITHOUT.format(package=package, words=words), folder=tmp_path)
+    text = f'Error: This needs {package}, which is missing. Install it: pip install "todome[demo]"\n'
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", text)
+
+
+def test_help_needs_no_diffusers(tmp_path):
+    code = WITHOUT.format(package="diffusers", words=["generate", "--help"])
+    done = python("-c", code, folder=tmp_path)
+    assert done.returncode == 0
+    assert "WIDTHxHEIGHT" in done.stdout
+
+
+def test_help_tells_every_command(run):
+    assert run("--help").exit_code == 0
+    for command in ("generate", "demo"):
+        assert command in run("--help").stdout
+        assert run(command, "--help").exit_code == 0
+
+
+def test_version(run):
+    assert run("--version").stdout == "todome 0.1.0\n"
+
+
+def test_the_command_is_installed():
+    (command,) = entry_points(group="console_scripts", name="todome")
+    assert command.value == "todome.cli:main"
+
+
+def test_import_todome_loads_nothing_of_the_command():
+    code = "import sys, todome; print(*[name for name in sys.modules if name.startswith('todome.')])"
+    loaded = python("-c", code, folder=Path()).stdout.split()
+    assert not {f"todome.{name}" for name in ("cli", "commands", "demo", "generate", "pictures", "pipelines")} & {
+        *loaded
+    }

@@ -1,0 +1,48 @@
+"""`todome demo`: four pictures, their numbers, and nothing left on the pipeline."""
+
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from todome.demo import METHODS, as_column, compare
+from todome.generate import Settings
+from todome.hooks import clocks_on
+from todome.pictures import MARGIN
+
+
+def test_four_pictures_and_their_numbers(run, embedded, monkeypatch):
+    monkeypatch.setattr("todome.pipelines.open_pipeline", lambda **_: embedded)
+    result = run("demo", "--size", "64x64", "--steps", 2, "--prompt", "a daisy", "-o", "sheet.png")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"│ dense +│ every key +│ [\d.]+ +│ 1.00x +│ +│", result.stdout)
+    for name in ("ToMe", "ToDo", "todome"):
+        assert re.search(rf"│ {name} +│ [^│]+ │ [\d.]+ +│ [\d.]+x +│ [\d.]+ dB +│", result.stdout), result.stdout
+    assert result.stdout.endswith("Pictures: sheet.png\n")
+    with Image.open("sheet.png") as page:
+        assert page.width == 2 * MARGIN + 4 * 256 + 3 * 28
+        assert page.text["Title"] == "a daisy"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.fixture(scope="module")
+def results(embedded):
+    return compare(embedded, Settings("a rose", size=(64, 64), steps=2, guidance=3.0))
+
+
+def test_methods_are_compared_on_equal_terms(results, embedded):
+    assert [result.name for result in results] == list(METHODS)
+    assert [result.made.settings.reduction for result in results] == list(METHODS.values())
+    assert len({(one.made.settings.prompt, one.made.settings.seed, one.made.settings.steps) for one in results}) == 1
+    assert len({np.asarray(result.made.picture).tobytes() for result in results}) == 4
+    assert not clocks_on(embedded.unet)
+
+
+def test_captions_hold_the_numbers(results):
+    dense, *others = map(as_column, results)
+    assert re.fullmatch(r"[\d.]+ s", dense.lines[1])
+    assert dense.below is None
+    for column in others:
+        assert re.fullmatch(r"[\d.]+ s, [\d.]+x as fast", column.lines[1])
+        assert re.fullmatch(r"PSNR to dense: [\d.]+ dB", column.lines[2])
+        assert column.below is not None

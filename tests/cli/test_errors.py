@@ -1,0 +1,271 @@
+"""What a user can mend is told in full, in a sentence, with the right exit code; and nothing is lost or left behind."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
+from PIL import Image
+from speech import talking
+from zoo import small_unet, tiny_pipeline
+
+from todome import Downsample
+from todome.generate import Settings, make_picture
+from todome.hooks import clocks_on
+from todome.pipelines import SCHEDULERS
+
+MODELS = (
+    'Allowed: "todome-flowers", an existing folder, or a hub id such as "stable-diffusion-v1-5/stable-diffusion-v1-5".'
+)
+REMADE = "Allowed: a PNG file that todome made."
+OUT = ("-o", "a.png")
+SMALL = ("--size", "64x64", "--steps", 1, *OUT)
+
+
+@pytest.mark.parametrize("model", ["nowhere", "./no/where", "/no", "a/b/c"])
+def test_no_such_folder(refused, model):
+    text = f"model={model!r} cannot be used. {MODELS} Nothing is there: check the spelling."
+    assert refused("generate", "a", "--model", model, *OUT) == text
+
+
+def test_a_hub_id_that_cannot_be_reached(refused):
+    remedy = "Neither a folder here nor reachable on the hub: check the spelling and the network."
+    assert refused("generate", "a", "--model", "no/such", *OUT) == f"model='no/such' cannot be used. {MODELS} {remedy}"
+
+
+def test_a_folder_that_is_no_pipeline(refused, tmp_path):
+    (tmp_path / "model").mkdir()
+    allowed = "Allowed: a folder with a model_index.json, as diffusers saves pipelines."
+    text = f"model='model' cannot be used. {allowed} Name the folder that save_pretrained made."
+    assert refused("generate", "a", "--model", "model", *OUT) == text
+
+
+def test_a_pipeline_that_cannot_be_opened(refused, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/model_index.json").write_text("{")
+    says = "It says: It looks like the config file at 'model/model_index.json' is not a valid JSON file."
+    text = f"model='model' cannot be used. Allowed: a pipeline that diffusers can open. {says}"
+    assert refused("generate", "a", "--model", "model", *OUT) == text
+
+
+def test_a_pipeline_without_a_prompt(refused, tmp_path):
+    blocks: Any = {"down_block_types": ("DownBlock2D",), "up_block_types": ("UpBlock2D",)}
+    unet = UNet2DModel(sample_size=8, layers_per_block=1, block_out_channels=(8,), norm_num_groups=4, **blocks)
+    DDPMPipeline(unet, DDPMScheduler()).save_pretrained(tmp_path / "model")
+    allowed = "Allowed: a pipeline that makes a picture from a text."
+    text = f"model='model' cannot be used. {allowed} DDPMPipeline makes something else, or from something else."
+    assert refused("generate", "a", "--model", "model", *OUT) == text
+
+
+def test_a_model_with_nothing_to_reduce(refused, run, tmp_path):
+    blocks: Any = {"down_block_types": ("DownBlock2D",) * 2, "up_block_types": ("UpBlock2D",) * 2}
+    unet = small_unet(**blocks, mid_block_type=None)
+    talking(tiny_pipeline(unet=unet)).save_pretrained(tmp_path / "model")
+    asked = ("generate", "a", "--model", "model", "--steps", 1, *OUT)
+    allowed = "Allowed: none for StableDiffusionPipeline, whose attention todome cannot reduce."
+    text = f"reduction={Downsample()!r} cannot be used. {allowed} Make the picture with --dense."
+    assert refused(*asked) == text
+    assert run(*asked, "--dense").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "near"),
+    [
+        ("250x130", "248x128 and 256x136"),
+        ("256x201", "256x200 and 256x208"),
+        ("1x1", "8x8"),
+        ("0x64", "8x64"),
+        ("300X256", "296x256 and 304x256"),
+    ],
+)
+def test_a_size_the_model_cannot_make(refused, opened_once, size, near):
+    text = f"size='{size.lower()}' cannot be used. Allowed: multiples of 8 pixels for this model. The nearest: {near}."
+    assert refused("generate", "a", "--size", size, *OUT) == text
+
+
+@pytest.mark.parametrize("size", ["256", "x256", "256x", "256x256x3", "a x b", "-16x16", ""])
+def test_no_size_at_all(refused, size):
+    text = f"Invalid value for --size: {size!r} is not WIDTHxHEIGHT, such as 256x192."
+    assert refused("generate", "a", f"--size={size}", *OUT, code=2) == text
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ("--factor 2 --ratio 0.5", "--factor and --ratio: They exclude each other: use one of them."),
+        ("--factor 2 --dense", "--factor and --dense: They exclude each other: use one of them."),
+        ("--ratio 0.5 --dense", "--ratio and --dense: They exclude each other: use one of them."),
+        ("--phase fixed --dense", "--phase: It needs --factor."),
+        ("--phase fixed --ratio 0.5", "--phase: It needs --factor."),
+        ("--start 0.5 --dense", "--start: It needs --factor or --ratio."),
+        ("--stop 0.5 --dense", "--stop: It needs --factor or --ratio."),
+        ("--factor two", "--factor: 'two' is not a number, or one for each level, such as 4,2; or auto."),
+        (
+            "--factor 2 --factor auto",
+            "--factor: '2,auto' is not a number, or one for each level, such as 4,2; or auto.",
+        ),
+        ("--ratio auto", "--ratio: 'auto' is not a number, or one for each level, such as 0.5,0.3."),
+    ],
+)
+def test_options_that_do_not_go_together(refused, options, text):
+    assert refused("generate", "a", *options.split(), *OUT, code=2) == f"Invalid value for {text}"
+
+
+def test_neither_a_prompt_nor_a_picture(refused):
+    text = "Invalid value for PROMPT: Say what to draw, or name a picture to make again with --like."
+    assert refused("generate", *OUT, code=2) == text
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            "--factor 0.5",
+            'factor=0.5 cannot be used. Allowed: "auto", a number of at least 1, or one number per level. '
+            "Use factor=1 to leave a level dense.",
+        ),
+        (
+            "--ratio 0.9",
+            "ratio=0.9 cannot be used. Allowed: from 0 to 0.75 with stride=(2, 2), or one such number per level. "
+            "Lower the ratio or use a larger stride.",
+        ),
+        (
+            "--factor 2,2,2,2",
+            "factor=(2, 2, 2, 2) cannot be used. Allowed: at most 3 values, one for each level this model has. "
+            "Leave out the last 1.",
+        ),
+        (
+            "--factor 20",
+            "factor=20 cannot be used. Allowed: at most 16 on a grid of 16x16 tokens. "
+            "Lower the factor, or make the picture larger.",
+        ),
+        (
+            "--start 0.5 --stop 0.2",
+            "start=0.5 cannot be used. Allowed: at most stop, which is 0.2. Swap them, or raise stop to 0.5 or more.",
+        ),
+        (
+            "--seed -1",
+            "seed=-1 cannot be used. Allowed: a whole number from 0 to 2**63 - 1. The default is seed=0.",
+        ),
+        ("--steps 0", "steps=0 cannot be used. Allowed: a whole number of at least 1. 25 is a good start."),
+        (
+            "--guidance nan",
+            "guidance=nan cannot be used. Allowed: a number of at least 0. 1 is no guidance, 3 to 8 is usual.",
+        ),
+        (
+            "--scheduler dpm",
+            f"scheduler='dpm' cannot be used. Allowed: {', '.join(SCHEDULERS)}. Leave it out to keep the model's own.",
+        ),
+    ],
+)
+def test_settings_out_of_range(refused, opened_once, options, text):
+    assert refused("generate", "a", *SMALL, *options.split()) == text
+    assert not clocks_on(opened_once.unet)
+
+
+@pytest.mark.parametrize("device", ["cuda:77", "abacus"])
+def test_a_device_that_is_not_there(refused, device):
+    allowed = 'Allowed: "auto", "cpu", or a GPU that torch can reach here. "auto" takes the best there is.'
+    assert refused("generate", "a", "--device", device, *OUT) == f"device={device!r} cannot be used. {allowed}"
+
+
+def test_an_unknown_dtype(refused):
+    allowed = 'Allowed: "auto", float32, float16, bfloat16. "auto" is float16 on a GPU and float32 on a CPU.'
+    assert refused("generate", "a", "--dtype", "int8", *OUT) == f"dtype='int8' cannot be used. {allowed}"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."),
+        MemoryError(),
+    ],
+    ids=repr,
+)
+def test_memory_that_runs_out(refused, opened_once, monkeypatch, error):
+    def full(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(opened_once.vae, "decode", full)
+    remedy = "Lower the size, use float16, or a larger factor."
+    assert refused("generate", "a", *SMALL) == f"There is not enough memory for 64x64 pixels. {remedy}"
+    assert not clocks_on(opened_once.unet)
+
+
+def test_memory_that_runs_out_for_the_model(refused, monkeypatch):
+    def full(*_: Any, **__: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("diffusers.DiffusionPipeline.to", full)
+    remedy = "Use float16, another device, or a smaller model."
+    text = f"There is not enough memory for todome-flowers on cpu. {remedy}"
+    assert refused("generate", "a", "--device", "cpu", *SMALL) == text
+
+
+def test_other_errors_keep_their_traceback_and_leave_the_pipeline_clean(run, opened_once, monkeypatch):
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    own = opened_once.scheduler
+    monkeypatch.setattr(opened_once.vae, "decode", broken)
+    result = run("generate", "a", *SMALL, "--scheduler", "ddim")
+    assert repr(result.exception) == "RuntimeError('a bug')"
+    assert opened_once.scheduler is own
+    assert not clocks_on(opened_once.unet)
+    assert not list(Path().iterdir())
+
+
+def test_an_option_the_pipeline_does_not_take(embedded, monkeypatch):
+    monkeypatch.setattr(type(embedded), "__call__", lambda self, prompt, generator: None)
+    text = r"guidance_scale=2 cannot be used. Allowed: nothing, StableDiffusionPipeline does not take it. Leave it out."
+    with pytest.raises(ValueError, match=f"^{text}$"):
+        make_picture(Settings("a", guidance=2), embedded)
+
+
+def test_a_file_that_exists_is_kept(refused, run, opened_once):
+    Path("a.png").write_text("a user's own")
+    text = "out='a.png' cannot be used. Allowed: a file that does not exist yet. "
+    assert refused("generate", "a", *SMALL) == text + "Choose another name, or overwrite it with --force."
+    assert refused("demo", *OUT) == text + "Choose another name, or overwrite it with --force."
+    assert Path("a.png").read_text() == "a user's own"
+    assert run("generate", "a", *SMALL, "--force").exit_code == 0
+    assert Path("a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_one_of_several_files_that_exists_is_kept(refused):
+    Path("a-2.png").write_text("a user's own")
+    text = "out='a-2.png' cannot be used. Allowed: a file that does not exist yet. "
+    told = refused("generate", "a", "--count", 3, *SMALL)
+    assert told == text + "Choose another name, or overwrite it with --force."
+    assert [path.name for path in Path().iterdir()] == ["a-2.png"]
+
+
+@pytest.mark.parametrize("command", [("generate", "a"), ("demo",)], ids=str)
+def test_files_that_cannot_be_written(refused, tmp_path, monkeypatch, command):
+    (tmp_path / "folder.png").mkdir()
+    suffix = "Allowed: a name that ends in .png, the format that holds the settings."
+    for out, text in {
+        "a.jpg": f"{suffix} Use a.png.",
+        "a": f"{suffix} Use a.png.",
+        "no/a.png": "Allowed: a file in a folder that exists. Make the folder no first.",
+        "folder.png": "Allowed: a file, and this is a folder. Choose another name.",
+    }.items():
+        assert refused(*command, "-o", out) == f"out={out!r} cannot be used. {text}"
+    monkeypatch.setattr("os.access", lambda *_: False)
+    allowed = "Allowed: a file in a folder you may write to."
+    assert refused(*command, *OUT) == f"out='a.png' cannot be used. {allowed} Choose another folder than .."
+
+
+def test_pictures_that_cannot_be_made_again(refused):
+    Image.new("RGB", (8, 8)).save("foreign.png")
+    Path("text.png").write_text("no picture")
+    foreign = "like='foreign.png' cannot be used."
+    assert refused("generate", "--like", "foreign.png", *OUT) == (
+        f"{foreign} {REMADE} This one has no settings of todome in it."
+    )
+    for name in ("text.png", "none.png"):
+        text = f"like='{name}' cannot be used. {REMADE} There is no picture of that name."
+        assert refused("generate", "--like", name, *OUT) == text

@@ -1,0 +1,216 @@
+"""`todome generate`: the pictures, their settings, and that the one leads to the other."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers import DiffusionPipeline, StableDiffusionPipeline, __version__
+from diffusers.utils import logging as notes
+from PIL import Image
+from transformers.utils import logging as bars
+
+import todome
+from todome import Downsample, Merge
+from todome.generate import Made, Settings, make_picture, recommended, settings_of
+from todome.pictures import read_texts
+from todome.pipelines import SCHEDULERS, open_pipeline, size_step
+
+SMALL = ("--size", "64x64", "--steps", 2, "--device", "cpu")
+
+
+NOTHING_TO_GAIN = pytest.mark.filterwarnings("always:factor=.auto. leaves this model dense:UserWarning")
+
+
+def pixels(path: Path | str) -> Any:
+    with Image.open(path) as picture:
+        return np.asarray(picture)
+
+
+def facts(path: Path | str) -> dict[str, Any]:
+    return json.loads(read_texts(Path(path))["todome"])
+
+
+def plain_call(pipe: Any, **options: Any) -> Any:
+    return np.asarray(pipe("a rose", generator=torch.Generator().manual_seed(5), **options).images[0])
+
+
+def test_a_picture_and_what_is_said(run):
+    result = run("generate", "a red tulip", "-o", "tulip.png", *SMALL)
+    assert result.exit_code == 0, result.output
+    said = result.stdout.splitlines()
+    assert said[0].startswith("tulip.png: 64x64 pixels in ")
+    assert said[1].startswith(f"{Downsample(2)} on UNet2DConditionModel, from 0% to 100% of the steps")
+    assert said[2] == "  level 1, 5 layers: factor 2, 16x16 = 256 -> 64 keys"
+    assert pixels("tulip.png").shape == (64, 64, 3)
+
+
+def test_width_comes_first(run, opened_once):
+    assert run("generate", "a", "-o", "wide.png", "--size", "96x64", "--steps", 1).exit_code == 0
+    assert pixels("wide.png").shape == (64, 96, 3)
+    assert facts("wide.png")["size"] == [96, 64]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--factor", "2,2", "--phase", "fixed", "--stop", 0.5),
+        ("--ratio", 0.5, "--ratio", 0.25),
+        ("--dense", "--negative", "grey", "--scheduler", "euler-a", "--guidance", 2),
+        ("--factor", 1.5, "--dtype", "bfloat16", "--seed", 2**62),
+    ],
+    ids=str,
+)
+def test_a_picture_made_again_from_itself_is_the_same_file(run, options):
+    assert run("generate", "a tulip, ünïcode\nand lines", "-o", "one.png", *SMALL, *options).exit_code == 0
+    assert run("generate", "--like", "one.png", "-o", "again.png").exit_code == 0
+    assert Path("one.png").read_bytes() == Path("again.png").read_bytes()
+
+
+def test_other_options_change_a_picture_made_again(run, opened_once):
+    first = ("--factor", 2, "--phase", "fixed", "--stop", 0.5, "--negative", "grey")
+    assert run("generate", "a rose", "-o", "one.png", *SMALL, *first).exit_code == 0
+    changes = ("--seed", 3, "--factor", 4, "--start", 0.25)
+    assert run("generate", "a daisy", "--like", "one.png", "-o", "other.png", *changes).exit_code == 0
+    settings = settings_of(Path("other.png"))
+    assert settings.reduction == Downsample(4, phase="fixed", start=0.25, stop=0.5)
+    assert (settings.prompt, settings.negative, settings.seed, settings.steps) == ("a daisy", "grey", 3, 2)
+
+
+@pytest.mark.parametrize("before", [("--dense",), ("--ratio", 0.5)], ids=str)
+def test_another_kind_of_reduction_starts_afresh(run, opened_once, before):
+    assert run("generate", "a rose", "-o", "one.png", *SMALL, *before).exit_code == 0
+    assert run("generate", "--like", "one.png", "-o", "other.png", "--factor", 2).exit_code == 0
+    assert settings_of(Path("other.png")).reduction == Downsample(2)
+
+
+def test_all_settings_are_in_the_file(run, opened_once):
+    options = ("--negative", "grey", "--seed", 7, "--scheduler", "euler", "--ratio", 0.5, "--guidance", 2.5)
+    assert run("generate", "a red tulip", "-o", "tulip.png", *SMALL, *options).exit_code == 0
+    merge = {"stride": [2, 2], "random": True, "attention": True, "cross_attention": False, "feed_forward": False}
+    assert facts("tulip.png") == {
+        "prompt": "a red tulip",
+        "negative": "grey",
+        "model": "todome-flowers",
+        "seed": 7,
+        "size": [64, 64],
+        "steps": 2,
+        "guidance": 2.5,
+        "scheduler": "euler",
+        "sampler": "Euler",
+        "reduction": {"name": "Merge", "ratio": 0.5, **merge, "start": 0.0, "stop": 1.0, "seed": 0},
+        "device": "cpu",
+        "dtype": "float32",
+        "versions": {"todome": "0.1.0", "torch": torch.__version__, "diffusers": __version__},
+    }
+    reduction = str(Merge(0.5))
+    assert read_texts(Path("tulip.png"))["parameters"] == (
+        "a red tulip\nNegative prompt: grey\nSteps: 2, Sampler: Euler, CFG scale: 2.5, Seed: 7, Size: 64x64, "
+        f'Model: todome-flowers, Token reduction: "{reduction}", Version: todome 0.1.0'
+    )
+
+
+def test_dense_is_what_the_pipeline_makes_by_itself(run, opened_once):
+    assert run("generate", "a rose", "-o", "dense.png", "--seed", 5, "--dense", *SMALL).stdout.endswith("\ndense\n")
+    alone = plain_call(opened_once, height=64, width=64, num_inference_steps=2, guidance_scale=3.0)
+    assert (pixels("dense.png") == alone).all()
+
+
+def test_a_reduction_is_what_apply_makes(run, opened_once):
+    assert run("generate", "a rose", "-o", "reduced.png", "--seed", 5, "--factor", "4,2", *SMALL).exit_code == 0
+    options: Any = {"height": 64, "width": 64, "num_inference_steps": 2, "guidance_scale": 3.0}
+    with todome.apply(opened_once, Downsample((4, 2))):
+        reduced = plain_call(opened_once, **options)
+    assert (pixels("reduced.png") == reduced).all()
+
+
+def test_dense_and_reduced_differ(folder, run):
+    for name, options in {"dense": ("--dense",), "two": ("--factor", 2), "half": ("--ratio", 0.5)}.items():
+        made = run("generate", "a rose", "--model", folder, "--steps", 3, "-o", f"{name}.png", *options)
+        assert made.exit_code == 0, made.output
+    pictures = [pixels(f"{name}.png") for name in ("dense", "two", "half")]
+    assert not any((pictures[i] == pictures[j]).all() for i, j in [(0, 1), (0, 2), (1, 2)])
+
+
+@NOTHING_TO_GAIN
+def test_another_model_keeps_its_own_defaults(folder, run, monkeypatch):
+    asked: dict[str, Any] = {}
+    call = StableDiffusionPipeline.__call__
+
+    @functools.wraps(call)
+    def listening(pipe: Any, *words: Any, generator: Any, **options: Any) -> Any:
+        asked.update(options)
+        return call(pipe, *words, generator=generator, num_inference_steps=2)
+
+    monkeypatch.setattr(StableDiffusionPipeline, "__call__", listening)
+    result = run("generate", "a rose", "--model", folder, "-o", "own.png")
+    assert result.exit_code == 0
+    assert not asked
+    assert result.stderr == (
+        'Note: factor="auto" leaves this model dense: its finest grid has 16x16 tokens, and "auto" reduces grids of '
+        "more than 4096. Use todome.Downsample(factor=2) to reduce it all the same.\n"
+    )
+    found = facts("own.png")
+    assert (found["size"], found["steps"], found["guidance"]) == ([32, 32], 50, 7.5)
+    assert found["model"] == str(folder)
+    assert found["reduction"]["factor"] == "auto"
+
+
+def test_each_of_several_pictures_can_be_made_alone(run, opened_once):
+    result = run("generate", "a rose", "-o", "rose.png", "--count", 3, "--seed", 4, "--scheduler", "euler-a", *SMALL)
+    assert [line.split(":")[0] for line in result.stdout.splitlines()[:3]] == [f"rose-{i}.png" for i in (1, 2, 3)]
+    assert not Path("rose.png").exists()
+    assert [facts(f"rose-{i}.png")["seed"] for i in (1, 2, 3)] == [4, 5, 6]
+    assert run("generate", "a rose", "-o", "alone.png", "--seed", 5, "--scheduler", "euler-a", *SMALL).exit_code == 0
+    assert Path("alone.png").read_bytes() == Path("rose-2.png").read_bytes()
+    assert not (pixels("rose-1.png") == pixels("rose-2.png")).all()
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_every_scheduler_makes_a_picture_and_leaves(embedded, name):
+    own = embedded.scheduler
+    settings = Settings("a rose", size=(64, 64), steps=3, scheduler=name, reduction=Downsample(2))
+    made = make_picture(settings, embedded)
+    assert made.sampler == SCHEDULERS[name].title
+    assert np.isfinite(np.asarray(made.picture)).all()
+    assert (np.asarray(make_picture(settings, embedded).picture) == np.asarray(made.picture)).all()
+    assert embedded.scheduler is own
+
+
+def test_a_scheduler_of_its_own_has_the_name_others_know(embedded):
+    assert make_picture(Settings("a rose", size=(64, 64), steps=1), embedded).sampler == "DPM++ 2M"
+
+
+def test_an_empty_prompt_is_a_prompt(run, opened_once):
+    assert run("generate", "", "-o", "empty.png", *SMALL).exit_code == 0
+    assert facts("empty.png")["prompt"] == ""
+
+
+def test_the_sides_a_model_can_draw(embedded, folder):
+    assert size_step(embedded) == 8
+    assert size_step(DiffusionPipeline.from_pretrained(folder)) == 8
+    made = make_picture(Settings("a rose", size=(136, 72), steps=1, reduction=Downsample(2)), embedded)
+    assert made.picture.size == (136, 72)  # latents of 34 x 18, which no halving after the first divides
+
+
+def test_opening_leaves_the_notes_and_bars_of_others_alone(folder):
+    state = lambda: (notes.get_verbosity(), notes.is_progress_bar_enabled(), bars.is_progress_bar_enabled())  # noqa: E731
+    before = state()
+    open_pipeline(folder, device="cpu")
+    assert state() == before
+
+
+def test_from_python_the_pipeline_opens_by_itself():
+    made = make_picture(Settings("a rose", size=(32, 32), steps=1, device="cpu"))
+    assert isinstance(made, Made)
+    assert made.picture.size == (32, 32)
+    assert made.reduced == "dense"
+
+
+def test_what_is_recommended():
+    assert recommended() == Settings(size=(256, 256), steps=25, guidance=3.0, reduction=Downsample(2))
+    assert recommended("some/model") == Settings(model="some/model", reduction=Downsample("auto"))

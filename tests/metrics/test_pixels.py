@@ -1,0 +1,218 @@
+"""PSNR, SSIM and the ratio of fine detail: known values, and errors that say what to do."""
+
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from todome.metrics import high_frequency, psnr, ssim
+
+MEASURES = [psnr, ssim, high_frequency]
+
+
+def noise(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def gaussian() -> Tensor:
+    weights = torch.tensor([math.exp(-((i - 5) ** 2) / 4.5) for i in range(11)], dtype=torch.float64)
+    return weights / weights.sum()
+
+
+@pytest.mark.parametrize(("offset", "decibels"), [(0.1, 20), (0.01, 40), (1, 0), (0.5, 6.0206)])
+def test_psnr_of_a_constant_offset(offset, decibels):
+    assert psnr(torch.full((2, 3, 4, 5), float(offset)), torch.zeros(2, 3, 4, 5)).tolist() == pytest.approx(
+        [decibels] * 2
+    )
+
+
+def test_psnr_of_equal_pictures_is_infinite():
+    assert psnr(noise(2, 3, 8, 8), noise(2, 3, 8, 8)).tolist() == [math.inf, math.inf]
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_every_picture_has_its_own_value(measure):
+    pictures, reference = noise(3, 3, 16, 20, seed=1), noise(3, 3, 16, 20)
+    together = measure(pictures, reference)
+    assert together.shape == (3,)
+    alone = [measure(pictures[i : i + 1], reference[i : i + 1]).item() for i in range(3)]
+    assert together.tolist() == pytest.approx(alone)
+    assert len(set(alone)) == 3
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_precisions_are_measured_in_float32(measure, dtype):
+    pictures, reference = noise(1, 3, 16, 16, seed=1).to(dtype), noise(1, 3, 16, 16).to(dtype)
+    value = measure(pictures, reference)
+    assert value.dtype == torch.float32
+    assert value.equal(measure(pictures.float(), reference.float()))
+
+
+def naive_ssim(picture: Tensor, reference: Tensor) -> float:
+    """The formula of the paper, window by window."""
+    weights = torch.outer(gaussian(), gaussian())
+    mirrored = [F.pad(p[None].double(), [5] * 4, mode="reflect")[0] for p in (picture, reference)]
+    values = []
+    for channel in range(3):
+        for top in range(picture.shape[1]):
+            for left in range(picture.shape[2]):
+                x, y = (p[channel, top : top + 11, left : left + 11] for p in mirrored)
+                mx, my = (weights * x).sum(), (weights * y).sum()
+                vx, vy = (weights * (x - mx) ** 2).sum(), (weights * (y - my) ** 2).sum()
+                both = (weights * (x - mx) * (y - my)).sum()
+                above = (2 * mx * my + 0.01**2) * (2 * both + 0.03**2)
+                values.append(above / ((mx**2 + my**2 + 0.01**2) * (vx + vy + 0.03**2)))
+    return torch.stack(values).mean().item()
+
+
+def test_ssim_is_that_of_the_paper():
+    reference = noise(2, 3, 14, 17)
+    pictures = (reference + 0.3 * noise(2, 3, 14, 17, seed=1)).clamp(0, 1)
+    expected = [naive_ssim(*pair) for pair in zip(pictures, reference, strict=True)]
+    assert ssim(pictures, reference).tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_ssim_of_equal_pictures_is_1():
+    assert ssim(noise(2, 3, 16, 16), noise(2, 3, 16, 16)).tolist() == pytest.approx([1, 1])
+
+
+def test_ssim_without_torchmetrics(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchmetrics.functional.image", None)
+    with pytest.raises(ImportError) as error:
+        ssim(noise(1, 3, 16, 16), noise(1, 3, 16, 16))
+    told = 'SSIM needs torchmetrics, which is missing. Install it with pip install "todome[eval]".'
+    assert str(error.value) == told
+
+
+def test_the_detail_of_equal_pictures_is_equal():
+    assert high_frequency(noise(2, 3, 16, 16), noise(2, 3, 16, 16)).tolist() == [1, 1]
+
+
+def test_the_detail_grows_with_the_square_of_the_contrast():
+    reference = noise(1, 3, 32, 32)
+    assert high_frequency(0.2 + 0.5 * reference, reference).item() == pytest.approx(0.25, rel=1e-4)
+
+
+def wave(period: int) -> Tensor:
+    """A wave whose mirror images at the borders of 13 pixels continue it, if its half period divides 12."""
+    row = 0.5 + 0.5 * torch.cos(2 * math.pi * torch.arange(13) / period)
+    return row.expand(1, 3, 13, 13)
+
+
+def passing(period: int) -> float:
+    """How much of the amplitude of a wave the filter passes."""
+    return 1 - sum(w * math.cos(2 * math.pi * (i - 5) / period) for i, w in enumerate(gaussian().tolist()))
+
+
+@pytest.mark.parametrize("period", [2, 6, 8, 12])
+def test_the_detail_of_a_wave(period):
+    energies = [passing(p) ** 2 * (wave(p) - 0.5).square().mean().item() for p in (period, 4)]
+    assert high_frequency(wave(period), wave(4)).item() == pytest.approx(energies[0] / energies[1], rel=1e-4)
+
+
+def test_half_of_the_energy_passes_at_a_period_of_6_pixels():
+    assert passing(6) ** 2 == pytest.approx(0.5, abs=0.01)
+    assert passing(2) ** 2 > 0.99
+    assert passing(24) ** 2 < 0.01
+
+
+def test_blur_is_below_1_and_noise_above():
+    reference = noise(1, 3, 32, 32)
+    blurred = F.avg_pool2d(reference, 3, 1, 1)
+    assert high_frequency(blurred, reference).item() < 0.5
+    assert high_frequency(reference, blurred).item() > 2
+
+
+def test_a_flat_reference_has_no_detail_to_compare_with():
+    assert high_frequency(noise(1, 3, 16, 16), torch.full((1, 3, 16, 16), 0.3)).isnan().all()
+
+
+PICTURE = noise(1, 3, 16, 16)
+BATCH = "A single picture (3, H, W) becomes a batch with picture[None]."
+RANGE = "Allowed: values in 0..1. Pictures in -1..1 become (pictures + 1) / 2; clamp what a decoder overshoots."
+BAD = {
+    "no tensor": (
+        [0.5],
+        "pictures='list' cannot be used. Allowed: a tensor. Stack the pictures with torch.stack.",
+    ),
+    "bytes": (
+        (255 * PICTURE).byte(),
+        "pictures.dtype=torch.uint8 cannot be used. Allowed: floats in 0..1. "
+        "Bytes become floats with pictures.float() / 255.",
+    ),
+    "rank": (
+        PICTURE[0],
+        f"pictures.shape=(3, 16, 16) cannot be used. Allowed: (B, 3, H, W), none of them 0. {BATCH}",
+    ),
+    "channels": (
+        PICTURE[:, :1],
+        f"pictures.shape=(1, 1, 16, 16) cannot be used. Allowed: (B, 3, H, W), none of them 0. {BATCH}",
+    ),
+    "empty": (
+        PICTURE[:0],
+        f"pictures.shape=(0, 3, 16, 16) cannot be used. Allowed: (B, 3, H, W), none of them 0. {BATCH}",
+    ),
+    "below": (
+        torch.linspace(-1, 1, 768).view(1, 3, 16, 16),
+        f"pictures (lowest, highest)=(-1.0, 1.0) cannot be used. {RANGE}",
+    ),
+    "above": (
+        torch.linspace(0, 255, 768).view(1, 3, 16, 16),
+        f"pictures (lowest, highest)=(0.0, 255.0) cannot be used. {RANGE}",
+    ),
+    "nan": (
+        torch.full((1, 3, 16, 16), torch.nan),
+        f"pictures (lowest, highest)=(nan, nan) cannot be used. {RANGE}",
+    ),
+    "size": (
+        PICTURE[..., 1:],
+        "pictures.shape=(1, 3, 16, 15) cannot be used. Allowed: that of reference, (1, 3, 16, 16). "
+        "Bring both to one size and one number of pictures.",
+    ),
+}
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("case", BAD)
+def test_bad_pictures_are_refused(measure, case):
+    pictures, told = BAD[case]
+    with pytest.raises((TypeError, ValueError)) as error:
+        measure(pictures, PICTURE)
+    assert str(error.value) == told
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_bad_reference_is_refused_by_its_name(measure):
+    with pytest.raises(ValueError, match=re.escape("reference (lowest, highest)=(2.0, 2.0) cannot be used.")):
+        measure(PICTURE, torch.full_like(PICTURE, 2))
+
+
+@pytest.mark.parametrize("measure", [ssim, high_frequency])
+def test_pictures_smaller_than_the_window_are_refused(measure):
+    with pytest.raises(ValueError, match="window") as error:
+        measure(noise(1, 3, 10, 16), noise(1, 3, 10, 16))
+    assert str(error.value) == (
+        "pictures.shape=(1, 3, 10, 16) cannot be used. Allowed: pictures of at least 11 x 11 pixels, the size of the "
+        "window. Compare larger pictures."
+    )
+
+
+def test_importing_the_measures_is_light():
+    script = "import sys, todome.metrics; print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    assert not {"torchmetrics", "scipy", "safetensors", "torchvision", "PIL"} & set(done.stdout.split())
+
+
+def test_ssim_loads_neither_torchvision_nor_torchaudio():
+    script = (
+        "import sys, torch, todome.metrics as m; m.ssim(*[torch.zeros(1, 3, 11, 11)] * 2); "
+        "print(*{name.split('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    assert not {"torchvision", "torchaudio"} & set(done.stdout.split())

@@ -11,18 +11,16 @@ import argparse
 import contextlib
 import gc
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import tomesd
 import torch
 from diffusers import ModelMixin, Transformer2DModel
+from machine import about
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
@@ -100,10 +98,9 @@ def main() -> None:
     with torch.inference_mode():
         times = measure(options.rounds, options.calls)
     rows = [summary(name, times) for name in times]
-    versions = {name: version(name) for name in ("todome", "torch", "diffusers", "tomesd")}
-    machine = {"cpu": platform.machine(), "python": platform.python_version(), "versions": versions}
+    machine = about(torch.device("cpu"), "diffusers", "tomesd")
     command = f"benchmarks/host.py --rounds {options.rounds} --calls {options.calls}"
-    result = {"machine": machine, "date": str(date.today()), "command": command, "rows": rows}
+    result = {"machine": machine, "command": command, "rows": rows}
     options.out.write_text(json.dumps(result, indent=1))
     table = Table("method", "µs per layer", "beyond dense", "quartiles")
     for row in rows:

@@ -17,5 +17,8 @@ def about(device: torch.device, *packages: str) -> dict[str, Any]:
     for package in ("torch", *packages):
         with contextlib.suppress(PackageNotFoundError):
             versions[package] = version(package)
-    gpu = {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda} if device.type == "cuda" else {}
-    return {**gpu, "python": platform.python_version(), "versions": versions, "date": str(date.today())}
+    if device.type == "cuda":
+        chip = {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+    else:
+        chip = {"cpu": platform.machine(), "threads": torch.get_num_threads()}
+    return {**chip, "python": platform.python_version(), "versions": versions, "date": str(date.today())}

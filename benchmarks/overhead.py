@@ -12,16 +12,14 @@ import contextlib
 import gc
 import itertools
 import json
-import platform
 import statistics
 from collections.abc import Callable, Iterator
-from datetime import date
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import tomesd
 import torch
+from machine import about
 from rich.console import Console
 from rich.table import Table
 from shapes import SHAPES, make_inputs, make_unet
@@ -158,21 +156,6 @@ def summary(mode: str, name: str, times: dict[tuple[str, str], list[float]]) -> 
     }
 
 
-def machine() -> dict[str, Any]:
-    versions = {"todome": todome.__version__}
-    for package in ("torch", "diffusers", "tomesd"):
-        with contextlib.suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    gpu, cuda = torch.cuda.get_device_name(), torch.version.cuda
-    return {
-        "gpu": gpu,
-        "cuda": cuda,
-        "python": platform.python_version(),
-        "versions": versions,
-        "date": str(date.today()),
-    }
-
-
 def show(rows: list[dict[str, Any]]) -> None:
     for mode in ("replay", "eager"):
         table = Table("model", "px", *dict.fromkeys(row["method"] for row in rows), title=f"{mode}: ms (speed-up)")
@@ -186,7 +169,8 @@ def save(path: Path, options: argparse.Namespace, rows: list[dict[str, Any]]) ->
     """Whole or not at all, after every case: an interrupted run keeps what it has."""
     command = f"benchmarks/overhead.py --batch {options.batch} --rounds {options.rounds} --calls {options.calls}"
     part = path.with_suffix(".part")
-    part.write_text(json.dumps({"machine": machine(), "command": command, "rows": rows}, indent=1))
+    machine = about(torch.device("cuda"), "diffusers", "tomesd")
+    part.write_text(json.dumps({"machine": machine, "command": command, "rows": rows}, indent=1))
     part.replace(path)
 
 

@@ -1,9 +1,9 @@
 """Which rows of a token grid are kept: pure tensor functions that know nothing of models or steps.
 
-A grid of (h, w) tokens is cut into cells of `factor` x `factor`. Each cell is seen through one of its members at a time;
-its *order* says which one in which turn. Token downsampling (ToDo, arXiv 2402.13573) always keeps the first. A factor of
-p / q keeps q x q members at a time of cells of p x p: cells of uneven sizes would show the members of small ones more
-often than others at every step, an error that no order averages out.
+A grid of (h, w) tokens is cut into cells of `factor` x `factor`. Each cell is seen through one of its members at a
+time; its *order* says which one in which turn. Token downsampling (ToDo, arXiv 2402.13573) always keeps the first. A
+factor of p / q keeps q x q members at a time of cells of p x p: cells of uneven sizes would show the members of small
+ones more often than others at every step, an error that no order averages out.
 """
 
 from typing import Literal, NamedTuple, TypeAlias, cast

@@ -121,12 +121,15 @@ class Studio:
 
     def measure(self, case: Case) -> dict[str, Any]:
         """One row: how close to dense, and how long it took."""
-        prompts = [PROMPTS[i % len(PROMPTS)] for i in range(case.pictures)]
+        prompts = self.prompts(case)
         dense = case._replace(method="dense", taken=case.steps)
         if dense not in self.dense:
             self.dense = {dense: self.draw(prompts, SEED, dense)}  # one at a time: they fill the memory
         made, seconds = self.dense[dense] if case == dense else self.draw(prompts, SEED, case)
         return {**case._asdict(), "seconds": round(seconds, 3), **self.closeness(made, self.dense[dense][0])}
+
+    def prompts(self, case: Case) -> list[str]:
+        return [PROMPTS[i % len(PROMPTS)] for i in range(case.pictures)]
 
     @torch.inference_mode()
     def draw(self, prompts: Sequence[str], seed: int, case: Case) -> tuple[Tensor, float]:
@@ -206,7 +209,8 @@ def asked_cases(options: argparse.Namespace) -> list[Case]:
 
 
 def measure_closeness(studio: Studio, results: Results, plan: list[Case], deadline: float) -> None:
-    studio.draw(PROMPTS[:2], SEED, Case(256, "dpm++", 2, "dense", 2, 2))  # warm-up
+    warm_up = plan[0]._replace(method="dense", steps=2, taken=2)
+    studio.draw(studio.prompts(warm_up), SEED, warm_up)
     for case in tqdm([case for case in plan if results.lacks(case)], "cases"):
         if time.monotonic() > deadline:
             return

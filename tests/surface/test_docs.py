@@ -13,16 +13,45 @@ import todome
 ROOT = Path(__file__).parents[2]
 
 
-def test_speed_tables_are_the_committed_results():
-    results = "benchmarks/results/overhead-h200.json"
-    made = subprocess.run(
-        [sys.executable, "benchmarks/tables.py", results], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    page = (ROOT / "docs/speed.md").read_text()
+@pytest.mark.parametrize(
+    ("script", "results", "page", "count"),
+    [
+        ("tables.py", "overhead-h200.json", "speed.md", 3),
+        ("fidelity_tables.py", "fidelity-h200.json", "quality.md", 2),
+    ],
+)
+def test_tables_are_the_committed_results(script: str, results: str, page: str, count: int):
+    command = [sys.executable, f"benchmarks/{script}", f"benchmarks/results/{results}"]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     tables = made.stdout.strip().split("\n\n")
-    assert len(tables) == 3
+    assert len(tables) == count
     for table in tables:
-        assert table in page
+        assert table in (ROOT / "docs" / page).read_text()
+
+
+def test_what_is_said_of_dithering_is_what_was_measured():
+    rows = json.loads((ROOT / "benchmarks/results/fidelity-h200.json").read_text())["rows"]
+    found = {(r["px"], r["scheduler"], r["steps"], r["method"]): r["psnr"] for r in rows if r["taken"] == r["steps"]}
+    conditions = [key[:3] for key in found if key[3] == "dither 2"]
+    gains = {
+        (condition, factor): found[(*condition, f"dither {factor}")] - found[(*condition, f"fixed {factor} (ToDo)")]
+        for condition in conditions
+        for factor in (2, 4)
+    }
+    usual = [gain for (condition, _), gain in gains.items() if condition[1:] in [("dpm++", 25), ("ddim", 25)]]
+    assert "12 to\n16 dB closer" in (ROOT / "README.md").read_text()
+    assert 12 <= round(min(usual)) <= round(max(usual)) <= 16
+    others = [gain for (condition, _), gain in gains.items() if condition[1:] in [("euler-a", 25), ("dpm++", 10)]]
+    assert "7 to 11 dB with Euler ancestral and with only 10 steps" in (ROOT / "docs/quality.md").read_text()
+    assert 7 <= min(others) <= max(others) <= 11.5
+
+
+def test_the_model_card_quotes_its_metrics():
+    metrics = json.loads((ROOT / "flowers/metrics.json").read_text())
+    card = (ROOT / "flowers/README.md").read_text()
+    assert f"| {metrics['fid']:.1f} |" in card
+    per_kind = ", ".join(f"{kind} {100 * share:.1f}" for kind, share in metrics["kind_found_per_kind"].items())
+    assert f"{100 * metrics['kind_found']:.1f} % ({per_kind})" in card
 
 
 def test_host_costs_are_the_committed_results():
@@ -63,7 +92,8 @@ def test_figure_is_what_the_code_draws(tmp_path):
     assert (tmp_path / "dither.svg").read_text() == (ROOT / "docs/figures/dither.svg").read_text()
 
 
-PAGES = sorted(page.relative_to(ROOT).as_posix() for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+FOLDERS = ("*.md", "docs/**/*.md", "flowers/**/*.md")
+PAGES = sorted(page.relative_to(ROOT).as_posix() for folder in FOLDERS for page in ROOT.glob(folder))
 
 
 @pytest.mark.parametrize("page", PAGES)

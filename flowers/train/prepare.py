@@ -1,0 +1,90 @@
+"""Read off the photos what their captions will say, and leave out those that show something else.
+
+    python prepare.py PHOTOS --run run [--inception inception.safetensors]
+
+PHOTOS has one folder per kind. Writes run/labels.json (a label per photo that is kept) and run/prompts.safetensors
+(many captions of each label, as tokens). With Inception's weights, a photo whose kind a cross-validated linear probe
+finds unlikely is left out: the set has cars, brides and street scenes among its roses.
+"""
+
+import argparse
+import json
+import random
+from pathlib import Path
+
+import torch
+from checkpoints import write_weights
+from labels import Label, read_label
+from models import make_tokenizer
+from photos import list_photos, load_photos, open_photo
+from probe import cross_validated
+from safetensors.torch import load_file
+from tqdm import tqdm
+from words import KINDS, caption, vocabulary
+
+LEAST_LIKELY = 0.1  # a photo stays if the probe gives its kind at least this much
+CAPTIONS = 240  # ways to say each label
+LENGTH = 40  # tokens of the longest caption, start and end included
+
+
+def inception_features(photos: torch.Tensor, weights: Path, device: str) -> torch.Tensor:
+    """What the FID network sees in each photo, (N, 2048)."""
+    from todome.metrics import Inception
+
+    network = Inception.load(weights).to(device)
+    batches = tqdm(photos[:, :, 4:260, 4:260].split(64), "features", mininterval=5)
+    with torch.no_grad():
+        return torch.cat([network(batch.to(device).float() / 255).cpu() for batch in batches])
+
+
+def tokenised(label: tuple[str, Label], tokenizer, rng: random.Random) -> list[list[int]]:
+    """CAPTIONS ways to say a label, padded with the end token."""
+    rows = []
+    while len(rows) < CAPTIONS:
+        tokens = tokenizer(caption(*label, rng)).input_ids
+        if len(tokens) <= LENGTH:
+            rows.append(tokens + [tokenizer.eos_token_id] * (LENGTH - len(tokens)))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--run", type=Path, default=Path("run"))
+    parser.add_argument("--inception", type=Path, help="weights of the FID network")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    options.run.mkdir(parents=True, exist_ok=True)
+
+    found = list_photos(options.photos)
+    kinds = torch.tensor([list(KINDS).index(kind) for _, kind in found])
+    likely = torch.ones(len(found))
+    if options.inception:
+        features = options.run / "features.safetensors"
+        if not features.exists():
+            photos = load_photos([path for path, _ in found])
+            seen = inception_features(photos, options.inception, options.device)
+            write_weights(options.run, "features", {"features": seen, "kinds": kinds})
+        likely = cross_validated(load_file(features)["features"], kinds)
+    kept = [pair for pair, probability in zip(found, likely, strict=True) if probability >= LEAST_LIKELY]
+
+    labels = [(kind, read_label(open_photo(path), kind)) for path, kind in tqdm(kept, "labels", mininterval=5)]
+    distinct = sorted(set(labels), key=str)
+    entries = [
+        {
+            "file": str(path.relative_to(options.photos)),
+            "kind": kind,
+            **label._asdict(),
+            "label": distinct.index((kind, label)),
+        }
+        for (path, _), (kind, label) in zip(kept, labels, strict=True)
+    ]
+    (options.run / "labels.json").write_text(json.dumps(entries, indent=0))
+    tokenizer, rng = make_tokenizer(vocabulary()), random.Random(0)
+    prompts = torch.tensor([tokenised(label, tokenizer, rng) for label in distinct], dtype=torch.int16)
+    write_weights(options.run, "prompts", {"prompts": prompts})  # (labels, CAPTIONS, LENGTH)
+    print(f"{len(kept)} of {len(found)} photos kept, {len(distinct)} distinct labels.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""What `prepare` left in a run's folder."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+
+class Entry(NamedTuple):
+    file: str
+    kind: str
+    colour: str | None
+    view: str | None
+    label: int  # row of the prompts
+
+
+def read_labels(run: Path) -> list[Entry]:
+    path = run / "labels.json"
+    if not path.exists():
+        raise SystemExit(f"{path} is missing. Run prepare.py with --run {run} first.")
+    return [Entry(**entry) for entry in json.loads(path.read_text())]
+
+
+def read_prompts(run: Path) -> Tensor:
+    """Tokens (labels, captions, length), padded with the end token."""
+    return load_file(run / "prompts.safetensors")["prompts"]

@@ -1,0 +1,224 @@
+"""The embedded model as it is shipped: complete, small, without pickles, trained, and an ordinary pipeline."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import todome_flowers
+import torch
+from diffusers import StableDiffusionPipeline
+from safetensors import safe_open
+from torch import Tensor
+from words import vocabulary
+
+import todome
+from todome.metrics import psnr
+from todome.pipelines import SCHEDULERS, quiet_loading, scheduled
+
+FILES = {
+    "model_index.json",
+    "scheduler/scheduler_config.json",
+    "text_encoder/config.json",
+    "text_encoder/model.safetensors",
+    "tokenizer/merges.txt",
+    "tokenizer/tokenizer.json",
+    "tokenizer/tokenizer_config.json",
+    "tokenizer/vocab.json",
+    "unet/config.json",
+    "unet/diffusion_pytorch_model.safetensors",
+    "vae/config.json",
+    "vae/diffusion_pytorch_model.safetensors",
+}
+LARGEST = 45e6  # bytes of everything
+STRANGE_PROMPTS = [
+    "",
+    " ",
+    "zorbly",
+    "красный тюльпан",
+    "赤いチューリップ",
+    "naïve 🌷🌷",
+    "\0\n\t",
+    "</w>",
+    "rose " * 500,
+]
+# A prompt, the same with a word that no dictionary has, and the same in another colour.
+UNKNOWN_WORDS = [
+    ("a red tulip", "a red tulip zorbly", "a yellow tulip"),
+    ("a red tulip", "glimf a red tulip", "a white tulip"),
+    ("a yellow rose", "a yellow rose blorptag", "a red rose"),
+    ("a red rose", "a red snorpel rose", "a white rose"),
+    ("a white dandelion", "a white dandelion frundle", "a yellow dandelion"),
+]
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("The network was asked.")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+
+
+def files() -> list[Path]:
+    return [file for file in todome_flowers.path().rglob("*") if file.is_file()]
+
+
+def read_json(name: str) -> Any:
+    return json.loads((todome_flowers.path() / name).read_text(encoding="utf-8"))
+
+
+def picture(pipe: Any, prompt: str = "a red tulip", seed: int = 0, side: int = 64, **options: Any) -> Tensor:
+    options = {"num_inference_steps": 2, "height": side, "width": side, "output_type": "pt", **options}
+    return pipe(prompt, generator=torch.Generator().manual_seed(seed), **options).images
+
+
+def smooth_picture(side: int = 128) -> Tensor:
+    """Slopes and a wave, (1, 3, side, side) from 0 to 1."""
+    slope = torch.linspace(0, 1, side)
+    x, y = slope.expand(side, side), slope[:, None].expand(side, side)
+    return torch.stack([x, y, 0.5 + 0.5 * torch.sin(6 * x + 4 * y)])[None]
+
+
+def embedded(pipe: Any, prompt: str) -> Tensor:
+    return pipe.encode_prompt(prompt, "cpu", 1, False)[0]
+
+
+@torch.no_grad()
+def latents_of(pipe: Any, pictures: Tensor) -> Tensor:
+    return pipe.vae.encode(pictures * 2 - 1).latents
+
+
+@torch.no_grad()
+def velocity(pipe: Any, prompt: str, seed: int, timestep: int = 600) -> Tensor:
+    noise = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(seed))
+    return pipe.unet(noise, timestep, embedded(pipe, prompt)).sample
+
+
+def test_the_folder_is_complete_and_has_no_pickle():
+    assert {file.relative_to(todome_flowers.path()).as_posix() for file in files()} == FILES
+
+
+def test_it_is_small():
+    assert sum(file.stat().st_size for file in files()) <= LARGEST
+
+
+@pytest.mark.parametrize("name", sorted(name for name in FILES if name.endswith(".safetensors")))
+def test_weights_are_finite_safetensors(name):
+    with safe_open(todome_flowers.path() / name, "pt") as weights:
+        assert all(weights.get_tensor(key).isfinite().all() for key in weights.keys())  # noqa: SIM118 - no mapping
+
+
+@pytest.mark.parametrize(
+    "opened", [todome_flowers.load, lambda: StableDiffusionPipeline.from_pretrained(todome_flowers.path())]
+)
+def test_it_opens_without_a_network(offline, opened):
+    with quiet_loading():
+        pipe = opened()
+    assert type(pipe) is StableDiffusionPipeline
+    assert {pipe.unet.dtype, pipe.vae.dtype, pipe.text_encoder.dtype} == {torch.float32}
+
+
+def test_options_of_from_pretrained_are_passed_on():
+    with quiet_loading():
+        pipe = todome_flowers.load(dtype=torch.bfloat16)
+    assert {pipe.unet.dtype, pipe.vae.dtype, pipe.text_encoder.dtype} == {torch.bfloat16}
+
+
+def test_the_unet_is_small_and_has_self_attention_at_every_level(flowers):
+    assert 15e6 < sum(parameter.numel() for parameter in flowers.unet.parameters()) < 17e6
+    with todome.apply(flowers.unet, todome.Downsample(2), scheduler=flowers.scheduler) as patch, torch.no_grad():
+        patch.at(0, 20)
+        flowers.unet(torch.zeros(1, 4, 64, 64), 999, embedded(flowers, ""))
+        levels = patch.levels
+    assert [level.level for level in levels] == [1, 2, 3]
+    assert levels[0].grids == {(64, 64): 1024}
+    assert flowers.unet.config.sample_size * flowers.vae_scale_factor == 256
+
+
+def test_the_autoencoder_makes_pictures_four_times_smaller(flowers):
+    assert flowers.vae_scale_factor == 4
+    assert latents_of(flowers, smooth_picture()).shape == (1, 4, 32, 32)
+
+
+def test_the_noise_is_that_of_stable_diffusion(flowers):
+    config = flowers.scheduler.config
+    assert (config.beta_start, config.beta_end, config.beta_schedule) == (0.00085, 0.012, "scaled_linear")
+    assert (config.prediction_type, config.num_train_timesteps) == ("v_prediction", 1000)
+
+
+def test_the_autoencoder_is_trained(flowers):
+    latents = latents_of(flowers, smooth_picture())
+    with torch.no_grad():
+        again = flowers.vae.decode(latents).sample / 2 + 0.5
+    assert psnr(again.clamp(0, 1), smooth_picture()).item() > 25  # measured: 33
+    assert ((latents.std((0, 2, 3)) > 0.3) & (latents.std((0, 2, 3)) < 3)).all()  # measured: 1.1 to 1.5
+
+
+@pytest.mark.parametrize("timestep", [100, 500, 700])
+def test_the_unet_is_trained(flowers, timestep):
+    latents = latents_of(flowers, smooth_picture())
+    noise = torch.randn(latents.shape, generator=torch.Generator().manual_seed(0))
+    alpha = flowers.scheduler.alphas_cumprod[timestep]
+    signal, sigma = alpha.sqrt(), (1 - alpha).sqrt()
+    with torch.no_grad():
+        predicted = flowers.unet(signal * latents + sigma * noise, timestep, embedded(flowers, "a flower")).sample
+    wanted = signal * noise - sigma * latents
+    assert (predicted - wanted).square().mean() < 0.3 * wanted.square().mean()  # measured: 0.09 to 0.15
+
+
+def test_every_word_of_the_captions_is_one_token(flowers):
+    begin, end = flowers.tokenizer.bos_token_id, flowers.tokenizer.eos_token_id
+    tokens = {word: flowers.tokenizer(word).input_ids for word in vocabulary()}
+    assert [word for word, ids in tokens.items() if len(ids) != 3 or [ids[0], ids[-1]] != [begin, end]] == []
+    assert len({ids[1] for ids in tokens.values()}) == len(tokens)
+
+
+def test_the_tokenizer_is_the_same_in_both_formats():
+    model = read_json("tokenizer/tokenizer.json")["model"]
+    version, *merges = (todome_flowers.path() / "tokenizer/merges.txt").read_text(encoding="utf-8").splitlines()
+    assert version == "#version: 0.2"
+    assert [tuple(line.split(" ")) for line in merges] == [tuple(pair) for pair in model["merges"]]
+    assert read_json("tokenizer/vocab.json") == model["vocab"]
+    assert len(model["vocab"]) == read_json("text_encoder/config.json")["vocab_size"]
+
+
+@pytest.mark.parametrize("prompt", STRANGE_PROMPTS)
+def test_any_prompt_makes_a_picture(flowers, prompt):
+    made = picture(flowers, prompt, num_inference_steps=1)
+    assert made.shape == (1, 3, 64, 64)
+    assert made.isfinite().all()
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_every_scheduler_makes_a_picture(flowers, name):
+    with scheduled(flowers, name):
+        made = picture(flowers)
+    assert made.shape == (1, 3, 64, 64)
+    assert made.isfinite().all()
+    assert made.std() > 0.05  # not a grey area
+
+
+def test_the_same_seed_gives_the_same_picture(flowers):
+    assert picture(flowers, seed=1).equal(picture(flowers, seed=1))
+    assert not picture(flowers, seed=1).equal(picture(flowers, seed=2))
+
+
+@pytest.mark.parametrize(
+    "options", [{"guidance_scale": 1.0}, {"guidance_scale": 3.0}, {"negative_prompt": "a yellow tulip"}]
+)
+def test_guidance_and_negative_prompts_change_the_picture(flowers, options):
+    difference = (picture(flowers, **options) - picture(flowers)).abs().mean()
+    assert difference > 0.01  # of white
+
+
+@pytest.mark.parametrize(("prompt", "with_unknown", "other_colour"), UNKNOWN_WORDS)
+def test_an_unknown_word_changes_far_less_than_another_colour(flowers, prompt, with_unknown, other_colour):
+    def change(other: str) -> float:
+        """Of what the UNet predicts from pure noise, over a few of them."""
+        squared = [(velocity(flowers, other, i) - velocity(flowers, prompt, i)).square().sum() for i in range(4)]
+        return math.sqrt(sum(squared))
+
+    assert change(with_unknown) < change(other_colour) / 3  # measured: a ninth or less

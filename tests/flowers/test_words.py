@@ -1,0 +1,168 @@
+"""The captions and the labels they are made of: true, varied, and silent where a photo leaves doubt."""
+
+import itertools
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from labels import COLOURS_OF_KIND, Label, read_label
+from photos import SIDE, list_photos, load_photos, open_photo
+from PIL import Image, ImageDraw
+from words import COLOURS, FILLERS, KINDS, VIEWS, caption, unknown_word, vocabulary
+
+GREEN, RED, YELLOW, BLUE = (40, 120, 40), (200, 20, 30), (250, 220, 20), (40, 80, 220)
+KIND_OF_WORD = {form: kind for kind, forms in KINDS.items() for form in forms}
+VIEW_WORDS = {word for phrases in VIEWS.values() for phrase in phrases for word in re.findall(r"\w+", phrase)}
+VIEW_WORDS -= {"a", "of", "in"}
+
+views = st.sampled_from([None, *VIEWS])
+labelled = st.sampled_from([(kind, colour) for kind, colours in COLOURS_OF_KIND.items() for colour in (None, *colours)])
+seeds = st.integers(0, 2**32)
+
+
+def words_of(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
+
+
+def captions(kind: str, label: Label, count: int = 300) -> list[str]:
+    rng = random.Random(0)
+    return [caption(kind, label, rng) for _ in range(count)]
+
+
+@given(labelled, views, seeds)
+def test_a_caption_says_nothing_false(labelled, view, seed):
+    kind, colour = labelled
+    words = set(words_of(caption(kind, Label(colour, view), random.Random(seed))))
+    assert {KIND_OF_WORD[word] for word in words & KIND_OF_WORD.keys()} <= {kind}
+    assert words & {*KINDS[kind], "flower", "flowers"}
+    assert words & {*COLOURS} <= {colour}
+    if view is None:
+        assert not words & VIEW_WORDS
+
+
+@given(labelled, views, seeds)
+def test_a_caption_is_plain_text(labelled, view, seed):
+    kind, colour = labelled
+    text = caption(kind, Label(colour, view), random.Random(seed))
+    assert re.fullmatch(r"[a-z]+(( |-|, )[a-z]+)*", text)
+    assert caption(kind, Label(colour, view), random.Random(seed)) == text
+
+
+def test_captions_tell_all_they_know_most_of_the_time():
+    said = [words_of(text) for text in captions("tulip", Label("red", "close-up"))]
+    share = {word: sum(word in words for words in said) / len(said) for word in ("red", "tulip", "tulips", "flower")}
+    assert 0.7 < share["red"] < 0.9
+    assert share["tulip"] + share["tulips"] > 0.9
+    assert share["flower"] > 0  # a kind is not always named
+
+
+def test_word_order_is_free():
+    said = [words_of(text) for text in captions("tulip", Label("red", "close-up"))]
+    orders = {tuple(word for word in words if word in ("red", "tulip", "macro")) for words in said}
+    assert {*itertools.permutations(("red", "tulip", "macro"))} - orders <= {
+        ("red", "macro", "tulip"),  # a view never comes between a colour and its flower
+        ("tulip", "macro", "red"),
+    }
+
+
+def test_words_that_mean_nothing_are_mixed_in():
+    said = {word for text in captions("rose", Label(None, None)) for word in words_of(text)}
+    assert len(said & {*FILLERS}) > 20
+    assert len(said - {*vocabulary()}) > 20
+
+
+def test_a_made_up_word_is_never_one_that_means_something():
+    words = ["red", "rose", "daisies", "one", "zorb"]
+
+    class Spelling(random.Random):
+        """Spells these words, and chooses letters where it would choose a filler."""
+
+        def random(self) -> float:
+            return 0.9
+
+        def choices(self, *_, **__) -> list[str]:
+            return list(words.pop(0))
+
+    assert unknown_word(Spelling()) == "zorb"
+
+
+def test_no_filler_says_what_a_photo_shows():
+    assert not {*FILLERS} & {*COLOURS, *KIND_OF_WORD, *VIEW_WORDS}
+
+
+def test_the_vocabulary_has_every_word_once():
+    assert vocabulary() == sorted({*vocabulary()})
+    assert {*COLOURS, *KIND_OF_WORD, *FILLERS, *VIEW_WORDS} <= {*vocabulary()}
+
+
+def discs(background, colour, radius: int, places) -> Image.Image:
+    photo = Image.new("RGB", (SIDE, SIDE), background)
+    draw = ImageDraw.Draw(photo)
+    for x, y in places:
+        draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
+    return photo
+
+
+SPREAD = [*itertools.product(range(30, SIDE, 50), repeat=2)]
+MIDDLE = [(SIDE // 2, SIDE // 2)]
+
+
+@pytest.mark.parametrize("kind", ["rose", "tulip"])
+def test_one_large_red_flower(kind):
+    assert read_label(discs(GREEN, RED, 90, MIDDLE), kind) == Label("red", "close-up")
+
+
+@pytest.mark.parametrize("kind", ["dandelion", "sunflower", "tulip"])
+def test_many_small_yellow_flowers(kind):
+    assert read_label(discs(GREEN, YELLOW, 10, SPREAD), kind) == Label("yellow", "field")
+
+
+def test_seeds_of_a_dandelion_are_no_field():
+    photo = discs(GREEN, "white", 10, SPREAD)
+    assert read_label(photo, "dandelion") == Label("white", None)
+    assert read_label(photo, "daisy") == Label("white", "field")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("background", [BLUE, GREEN, "black", "white"])
+def test_a_photo_without_a_flower_has_no_label(kind, background):
+    assert read_label(Image.new("RGB", (SIDE, SIDE), background), kind) == Label(None, None)
+
+
+def test_a_kind_has_only_colours_it_is_grown_in():
+    assert read_label(discs(GREEN, RED, 90, MIDDLE), "sunflower") == Label(None, None)
+
+
+def test_two_colours_leave_doubt():
+    photo = discs(GREEN, RED, 60, [(70, 132)])
+    photo.paste(discs(GREEN, YELLOW, 60, [(62, 132)]).crop((0, 0, 132, SIDE)), (132, 0))
+    assert read_label(photo, "tulip").colour is None
+
+
+def save_photo(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    discs(GREEN, RED, 20, MIDDLE).resize((60, 40)).save(path)
+    return path
+
+
+def test_photos_are_found_by_the_name_of_their_folder(tmp_path):
+    tulip, rose = save_photo(tmp_path / "Tulips" / "b.JPG"), save_photo(tmp_path / "rose" / "a.png")
+    save_photo(tmp_path / "car" / "c.png")
+    (tmp_path / "rose" / "readme.txt").write_text("roses")
+    assert list_photos(tmp_path) == [(tulip, "tulip"), (rose, "rose")]
+    assert open_photo(rose).size == (SIDE, SIDE)
+    assert load_photos([tulip, rose]).shape == (2, 3, SIDE, SIDE)
+
+
+@pytest.mark.parametrize("folder", ["empty", "missing"])
+def test_a_folder_without_photos_is_refused(tmp_path, folder):
+    (tmp_path / "empty" / "car").mkdir(parents=True)
+    with pytest.raises(SystemExit) as error:
+        list_photos(tmp_path / folder)
+    assert str(error.value) == (
+        f"{tmp_path / folder} holds no photos. Expected: one folder per kind, named "
+        "daisy, dandelion, rose, sunflower, tulip."
+    )

@@ -1,6 +1,6 @@
 """Draws docs/figures/pareto.svg: speed-up against closeness to dense, from the results of benchmarks/fidelity.py.
 
-python docs/figures/pareto.py
+python docs/figures/pareto.py [FILE, whose suffix says the format]
 """
 
 import json
@@ -29,7 +29,7 @@ def draw(axes: plt.Axes, rows: list[Row], all_rows: list[Row], title: str) -> No
         points = [(speedup(row, all_rows), row["psnr"], name_of(row)) for row in rows if name_of(row).startswith(head)]
         if not points:
             continue
-        xs, ys, names = zip(*sorted(points), strict=True)
+        xs, ys, _ = zip(*points, strict=True)
         axes.scatter(xs, ys, 44, color=colour, marker=marker, label=label, zorder=3)
         for x, y, name in points:
             axes.annotate(short(name), (x, y), (5, 5), textcoords="offset points", fontsize=8, color=colour)
@@ -54,9 +54,8 @@ def main() -> None:
     axes[0].set_ylabel("PSNR to the dense picture, dB (higher is closer)")
     handles, labels = axes[0].get_legend_handles_labels()
     axes[1].legend(handles, labels, frameon=False, loc="lower right")
-    figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
-    if len(sys.argv) > 1:  # a PNG for those who want one
-        figure.savefig(sys.argv[1], dpi=110)
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_suffix(".svg")
+    figure.savefig(out, dpi=110, metadata={"Date": None} if out.suffix == ".svg" else None)
 
 
 if __name__ == "__main__":

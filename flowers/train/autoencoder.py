@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("photos", type=Path)
     parser.add_argument("--run", type=Path, default=Path("run"))
     parser.add_argument("--lpips", type=Path, required=True, help="weights of LPIPS with AlexNet")
-    parser.add_argument("--iterations", type=int, default=2500)
+    parser.add_argument("--iterations", type=int, default=2200)
     parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()

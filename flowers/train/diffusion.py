@@ -22,7 +22,7 @@ import torch
 from checkpoints import log, read_state, read_weights, write_state, write_weights
 from models import TOKENS, make_autoencoder, make_scheduler, make_text_encoder, make_tokenizer, make_unet
 from photos import SIDE, cut, load_photos
-from prepared import read_labels, read_prompts
+from prepared import read_entries, read_prompts
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
@@ -54,8 +54,8 @@ class Stage:
 
 WHOLE = SIDE / 256
 STAGES = (
-    Stage("small", (Size(128, 128, 512, 16, True),), (WHOLE, 1.8), 3600, (6e-4, 4e-4)),
-    Stage("full", (Size(256, 256, 256, 6, True),), (WHOLE, WHOLE), 900, (4e-4, 1.5e-4)),
+    Stage("small", (Size(128, 128, 512, 16, True),), (WHOLE, 1.8), 3000, (6e-4, 4e-4)),
+    Stage("full", (Size(256, 256, 256, 6, True),), (WHOLE, WHOLE), 560, (4e-4, 1.5e-4)),
     Stage(
         "mixed",
         (
@@ -65,7 +65,7 @@ STAGES = (
             Size(384, 256, 128, 1, False),
         ),
         (WHOLE, WHOLE),
-        240,
+        200,
         (1.5e-4, 2e-5),
     ),
 )
@@ -245,7 +245,7 @@ def asked_stages(options: argparse.Namespace) -> list[Stage]:
 
 def train(trainer: Trainer, stages: list[Stage], folder: Path, deadline: float) -> None:
     """All stages that are not done yet."""
-    entries = read_labels(trainer.run)
+    entries = read_entries(trainer.run)
     photos = load_photos([folder / entry.file for entry in entries]).to(trainer.device)
     labels = torch.tensor([entry.label for entry in entries], device=trainer.device)
     prompts = Prompts(read_prompts(trainer.run), trainer.tokenizer, trainer.device)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from diffusers import StableDiffusionPipeline
 from PIL import Image
-from prepared import Entry, read_labels
+from prepared import Entry, read_entries
 from probe import Probe, cross_validated
 from safetensors.torch import load_file
 from torch import Tensor
@@ -66,7 +66,7 @@ def measure(pipe: Any, network: Inception, run: Path, count: int) -> dict[str, A
     """FID and the probe's verdict on `count` pictures, asked for in the proportions of the photos."""
     real = load_file(run / "features.safetensors")
     features, kinds = real["features"].float(), real["kinds"]
-    entries = read_labels(run)
+    entries = read_entries(run)
     asked = [entries[i * len(entries) // count] for i in range(count)]
     images = pictures(pipe, [prompt_of(entry) for entry in asked], range(count))
     made = features_of(network, images, str(pipe.device))

@@ -29,7 +29,7 @@ def list_photos(folder: Path) -> list[tuple[Path, str]]:
 def open_photo(path: Path) -> Image.Image:
     """The middle square of a photo, SIDE pixels wide."""
     with Image.open(path) as photo:
-        return ImageOps.fit(photo.convert("RGB"), (SIDE, SIDE), Image.Resampling.LANCZOS)
+        return ImageOps.fit(ImageOps.exif_transpose(photo).convert("RGB"), (SIDE, SIDE), Image.Resampling.LANCZOS)
 
 
 def load_photos(files: Sequence[Path]) -> Tensor:

@@ -8,7 +8,6 @@ finds unlikely is left out: the set has cars, brides and street scenes among its
 """
 
 import argparse
-import json
 import random
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from checkpoints import write_weights
 from labels import Label, read_label
 from models import make_tokenizer
 from photos import list_photos, load_photos, open_photo
+from prepared import Entry, write_entries
 from probe import cross_validated
 from safetensors.torch import load_file
 from tqdm import tqdm
@@ -47,6 +47,30 @@ def tokenised(label: tuple[str, Label], tokenizer, rng: random.Random) -> list[l
     return rows
 
 
+def likelihoods(found: list[tuple[Path, str]], run: Path, weights: Path, device: str) -> torch.Tensor:
+    """How likely each photo shows its kind, (N,). The features are kept for `evaluate`, and for a second time."""
+    kinds = torch.tensor([list(KINDS).index(kind) for _, kind in found])
+    path = run / "features.safetensors"
+    known = load_file(path) if path.exists() else None
+    if known is None or not known["kinds"].equal(kinds):
+        seen = inception_features(load_photos([photo for photo, _ in found]), weights, device)
+        known = {"features": seen, "kinds": kinds}
+        write_weights(run, "features", known)
+    return cross_validated(known["features"], kinds)
+
+
+def write_labels(run: Path, photos: Path, kept: list[tuple[Path, str]]) -> list[tuple[str, Label]]:
+    """A label for each photo; the distinct ones are returned."""
+    labels = [(kind, read_label(open_photo(path), kind)) for path, kind in tqdm(kept, "labels", mininterval=5)]
+    distinct = sorted(set(labels), key=str)
+    entries = [
+        Entry(str(path.relative_to(photos)), kind, *label, distinct.index((kind, label)))
+        for (path, _), (kind, label) in zip(kept, labels, strict=True)
+    ]
+    write_entries(run, entries)
+    return distinct
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos", type=Path)
@@ -56,30 +80,11 @@ def main() -> None:
     options = parser.parse_args()
     options.run.mkdir(parents=True, exist_ok=True)
 
-    found = list_photos(options.photos)
-    kinds = torch.tensor([list(KINDS).index(kind) for _, kind in found])
-    likely = torch.ones(len(found))
+    kept = found = list_photos(options.photos)
     if options.inception:
-        features = options.run / "features.safetensors"
-        if not features.exists():
-            photos = load_photos([path for path, _ in found])
-            seen = inception_features(photos, options.inception, options.device)
-            write_weights(options.run, "features", {"features": seen, "kinds": kinds})
-        likely = cross_validated(load_file(features)["features"], kinds)
-    kept = [pair for pair, probability in zip(found, likely, strict=True) if probability >= LEAST_LIKELY]
-
-    labels = [(kind, read_label(open_photo(path), kind)) for path, kind in tqdm(kept, "labels", mininterval=5)]
-    distinct = sorted(set(labels), key=str)
-    entries = [
-        {
-            "file": str(path.relative_to(options.photos)),
-            "kind": kind,
-            **label._asdict(),
-            "label": distinct.index((kind, label)),
-        }
-        for (path, _), (kind, label) in zip(kept, labels, strict=True)
-    ]
-    (options.run / "labels.json").write_text(json.dumps(entries, indent=0))
+        likely = likelihoods(found, options.run, options.inception, options.device)
+        kept = [pair for pair, probability in zip(found, likely, strict=True) if probability >= LEAST_LIKELY]
+    distinct = write_labels(options.run, options.photos, kept)
     tokenizer, rng = make_tokenizer(vocabulary()), random.Random(0)
     prompts = torch.tensor([tokenised(label, tokenizer, rng) for label in distinct], dtype=torch.int16)
     write_weights(options.run, "prompts", {"prompts": prompts})  # (labels, CAPTIONS, LENGTH)

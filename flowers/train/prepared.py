@@ -1,4 +1,4 @@
-"""What `prepare` left in a run's folder."""
+"""What `prepare` leaves in a run's folder."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,14 @@ class Entry(NamedTuple):
     label: int  # row of the prompts
 
 
-def read_labels(run: Path) -> list[Entry]:
+def write_entries(run: Path, entries: list[Entry]) -> None:
+    path = run / "labels.json"
+    beside = path.with_suffix(".tmp")
+    beside.write_text(json.dumps([entry._asdict() for entry in entries], indent=0))
+    beside.replace(path)
+
+
+def read_entries(run: Path) -> list[Entry]:
     path = run / "labels.json"
     if not path.exists():
         raise SystemExit(f"{path} is missing. Run prepare.py with --run {run} first.")

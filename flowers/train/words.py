@@ -42,7 +42,7 @@ def caption(kind: str, label: Label, rng: random.Random) -> str:
     name = rng.choice(KINDS[kind]) if rng.random() > 0.04 else rng.choice(("flower", "flowers"))
     colour = label.colour if label.colour and rng.random() < 0.8 else ""
     view = rng.choice(VIEWS[label.view]) if label.view and rng.random() < 0.8 else ""
-    flower = f"{colour} {name}" if rng.random() < 0.8 else f"{name} {colour}"
+    flower = (f"{colour} {name}" if rng.random() < 0.8 else f"{name} {colour}").strip()
     phrase = [rng.choice(LEADS), flower]
     if view:
         phrase.insert(rng.choice((0, 1, 2)), view)

@@ -58,11 +58,10 @@ def as_tensor(picture: Image.Image) -> Tensor:
 
 
 def compare(pipe: Any, settings: Settings) -> list[Result]:
-    """Every method's picture with the same settings, each after a step to warm up."""
+    """Every method's picture with the same settings, after a step to warm up."""
     made: dict[str, Made] = {}
-    for reduction in METHODS.values():
-        pipe.set_progress_bar_config(disable=True)
-        make_picture(replace(settings, reduction=reduction, steps=1), pipe)
+    pipe.set_progress_bar_config(disable=True)
+    make_picture(replace(settings, reduction=None, steps=1), pipe)
     for name, reduction in METHODS.items():
         pipe.set_progress_bar_config(desc=f"{name:>6}", disable=None)
         made[name] = make_picture(replace(settings, reduction=reduction), pipe)

@@ -92,6 +92,12 @@ def test_figure_is_what_the_code_draws(tmp_path):
     assert (tmp_path / "dither.svg").read_text() == (ROOT / "docs/figures/dither.svg").read_text()
 
 
+def test_plot_is_what_the_results_draw(tmp_path):
+    made = tmp_path / "pareto.svg"
+    subprocess.run([sys.executable, ROOT / "docs/figures/pareto.py", made], check=True)
+    assert made.read_text() == (ROOT / "docs/figures/pareto.svg").read_text()
+
+
 FOLDERS = ("*.md", "docs/**/*.md", "flowers/**/*.md")
 PAGES = sorted(page.relative_to(ROOT).as_posix() for folder in FOLDERS for page in ROOT.glob(folder))
 

@@ -18,7 +18,7 @@ def path() -> Path:
 
 
 def load(**options: Any) -> StableDiffusionPipeline:
-    """The pipeline, ready to be called. `options` are those of `from_pretrained`, such as `torch_dtype`."""
+    """The pipeline, ready to be called. `options` are those of diffusers' `from_pretrained`."""
     from diffusers import StableDiffusionPipeline
 
     return StableDiffusionPipeline.from_pretrained(path(), local_files_only=True, **options)

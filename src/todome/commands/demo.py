@@ -13,9 +13,9 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.png", help="Where the sheet goes.")] = Path(
         "demo.png"
     ),
-    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What to draw.")] = "a red tulip",
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What to draw.")] = "white daisies",
     steps: Annotated[int, typer.Option(help="More are finer and slower.")] = 25,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same pictures.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same pictures.")] = 3,
     size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels.")] = "256x256",
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:

@@ -19,7 +19,7 @@ demo: setup
 	OMP_WAIT_POLICY=passive $(BIN)/todome demo --force
 
 test: setup
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: setup
 	$(BIN)/ruff check

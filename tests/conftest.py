@@ -1,13 +1,17 @@
-"""What every test stands on: no network, one thread per worker, and a pipeline made of tiny random parts."""
+"""What every test stands on: no network, one thread per worker, a pipeline of tiny random parts, and a trained one."""
 
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # it misses a torchvision that nothing here uses
 
+from typing import Any
+
 import pytest
 import torch
 from zoo import small_unet, tiny_pipeline
+
+from todome.pipelines import open_pipeline
 
 
 def pytest_configure() -> None:
@@ -18,3 +22,11 @@ def pytest_configure() -> None:
 def pipe():
     """A StableDiffusionPipeline of random weights. Built anew for every test: tests patch it."""
     return tiny_pipeline(unet=small_unet())
+
+
+@pytest.fixture(scope="session")
+def flowers() -> Any:
+    """The embedded pipeline, opened once: whoever uses it leaves it as it was."""
+    pipe = open_pipeline(device="cpu")
+    pipe.set_progress_bar_config(disable=True)
+    return pipe

@@ -11,19 +11,6 @@ from typer.testing import CliRunner, Result
 from zoo import small_unet, tiny_pipeline
 
 from todome.commands import app
-from todome.pipelines import open_pipeline
-
-KNOWN_WARNINGS = [
-    "ignore:__array__ implementation:DeprecationWarning",  # diffusers' schedulers, numpy 2
-    "ignore:__array_wrap__ must accept:DeprecationWarning",  # the same, in DEIS
-]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            for known in KNOWN_WARNINGS:
-                item.add_marker(pytest.mark.filterwarnings(known))
 
 
 @pytest.fixture
@@ -47,19 +34,11 @@ def refused(run: Callable[..., Result]) -> Callable[..., str]:
     return told
 
 
-@pytest.fixture(scope="session")
-def embedded() -> Any:
-    """The embedded pipeline, opened once: whoever uses it leaves it as it was."""
-    pipe = open_pipeline(device="cpu")
-    pipe.set_progress_bar_config(disable=True)
-    return pipe
-
-
 @pytest.fixture
-def opened_once(embedded: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def opened_once(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """For what is not about opening: the command finds the embedded pipeline open already."""
-    monkeypatch.setattr("todome.pipelines.open_pipeline", lambda *_, **__: embedded)
-    return embedded
+    monkeypatch.setattr("todome.pipelines.open_pipeline", lambda *_, **__: flowers)
+    return flowers
 
 
 @pytest.fixture(scope="session")

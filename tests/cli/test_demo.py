@@ -12,8 +12,8 @@ from todome.hooks import clocks_on
 from todome.pictures import MARGIN
 
 
-def test_four_pictures_and_their_numbers(run, embedded, monkeypatch):
-    monkeypatch.setattr("todome.pipelines.open_pipeline", lambda **_: embedded)
+def test_four_pictures_and_their_numbers(run, flowers, monkeypatch):
+    monkeypatch.setattr("todome.pipelines.open_pipeline", lambda **_: flowers)
     result = run("demo", "--size", "64x64", "--steps", 2, "--prompt", "a daisy", "-o", "sheet.png")
     assert result.exit_code == 0, result.output
     assert re.search(r"│ dense +│ every key +│ [\d.]+ +│ 1.00x +│ +│", result.stdout)
@@ -26,16 +26,16 @@ def test_four_pictures_and_their_numbers(run, embedded, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def results(embedded):
-    return compare(embedded, Settings("a rose", size=(64, 64), steps=2, guidance=3.0))
+def results(flowers):
+    return compare(flowers, Settings("a rose", size=(64, 64), steps=2, guidance=3.0))
 
 
-def test_methods_are_compared_on_equal_terms(results, embedded):
+def test_methods_are_compared_on_equal_terms(results, flowers):
     assert [result.name for result in results] == list(METHODS)
     assert [result.made.settings.reduction for result in results] == list(METHODS.values())
     assert len({(one.made.settings.prompt, one.made.settings.seed, one.made.settings.steps) for one in results}) == 1
     assert len({np.asarray(result.made.picture).tobytes() for result in results}) == 4
-    assert not clocks_on(embedded.unet)
+    assert not clocks_on(flowers.unet)
 
 
 def test_captions_hold_the_numbers(results):

@@ -218,11 +218,11 @@ def test_other_errors_keep_their_traceback_and_leave_the_pipeline_clean(run, ope
     assert not list(Path().iterdir())
 
 
-def test_an_option_the_pipeline_does_not_take(embedded, monkeypatch):
-    monkeypatch.setattr(type(embedded), "__call__", lambda self, prompt, generator: None)
+def test_an_option_the_pipeline_does_not_take(flowers, monkeypatch):
+    monkeypatch.setattr(type(flowers), "__call__", lambda self, prompt, generator: None)
     text = r"guidance_scale=2 cannot be used. Allowed: nothing, StableDiffusionPipeline does not take it. Leave it out."
     with pytest.raises(ValueError, match=f"^{text}$"):
-        make_picture(Settings("a", guidance=2), embedded)
+        make_picture(Settings("a", guidance=2), flowers)
 
 
 def test_a_file_that_exists_is_kept(refused, run, opened_once):

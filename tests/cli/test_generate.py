@@ -171,18 +171,18 @@ def test_each_of_several_pictures_can_be_made_alone(run, opened_once):
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_every_scheduler_makes_a_picture_and_leaves(embedded, name):
-    own = embedded.scheduler
+def test_every_scheduler_makes_a_picture_and_leaves(flowers, name):
+    own = flowers.scheduler
     settings = Settings("a rose", size=(64, 64), steps=3, scheduler=name, reduction=Downsample(2))
-    made = make_picture(settings, embedded)
+    made = make_picture(settings, flowers)
     assert made.sampler == SCHEDULERS[name].title
     assert np.isfinite(np.asarray(made.picture)).all()
-    assert (np.asarray(make_picture(settings, embedded).picture) == np.asarray(made.picture)).all()
-    assert embedded.scheduler is own
+    assert (np.asarray(make_picture(settings, flowers).picture) == np.asarray(made.picture)).all()
+    assert flowers.scheduler is own
 
 
-def test_a_scheduler_of_its_own_has_the_name_others_know(embedded):
-    assert make_picture(Settings("a rose", size=(64, 64), steps=1), embedded).sampler == "DPM++ 2M"
+def test_a_scheduler_of_its_own_has_the_name_others_know(flowers):
+    assert make_picture(Settings("a rose", size=(64, 64), steps=1), flowers).sampler == "DPM++ 2M"
 
 
 def test_an_empty_prompt_is_a_prompt(run, opened_once):
@@ -190,10 +190,10 @@ def test_an_empty_prompt_is_a_prompt(run, opened_once):
     assert facts("empty.png")["prompt"] == ""
 
 
-def test_the_sides_a_model_can_draw(embedded, folder):
-    assert size_step(embedded) == 8
+def test_the_sides_a_model_can_draw(flowers, folder):
+    assert size_step(flowers) == 8
     assert size_step(DiffusionPipeline.from_pretrained(folder)) == 8
-    made = make_picture(Settings("a rose", size=(136, 72), steps=1, reduction=Downsample(2)), embedded)
+    made = make_picture(Settings("a rose", size=(136, 72), steps=1, reduction=Downsample(2)), flowers)
     assert made.picture.size == (136, 72)  # latents of 34 x 18, which no halving after the first divides
 
 

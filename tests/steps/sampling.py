@@ -21,7 +21,6 @@ from zoo import SIDE, TEXT, WIDTH, ddim, draw, recording, text
 import todome
 
 KNOWN_WARNINGS = [
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),  # diffusers' schedulers, numpy 2
     pytest.mark.filterwarnings("ignore:Should have t[ab]:UserWarning"),  # torchsde, float rounding at the ends
     pytest.mark.filterwarnings("ignore:The configuration file of this scheduler:FutureWarning"),  # PNDM with PRK steps
 ]

@@ -130,7 +130,6 @@ def test_steps_that_never_run_are_not_counted():
 
 @pytest.mark.parametrize("kind", [DDIMScheduler, EulerDiscreteScheduler, HeunDiscreteScheduler])
 @pytest.mark.parametrize("begin", range(5))
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers' schedulers, numpy 2
 def test_positions_of_real_schedulers(kind, begin):
     scheduler = kind()
     scheduler.set_timesteps(6)

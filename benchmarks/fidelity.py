@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import tomesd
 import torch
+from fidelity_tables import MAIN
 from machine import about
 from safetensors.torch import load_file
 from torch import Tensor
@@ -80,7 +81,6 @@ METHODS: dict[str, Method] = {
     "fixed 2+2 (ToDo)": reduction(Downsample((2, 2), phase="fixed")),
 }
 FID_OF = ("dense", "tomesd 0.5", "fixed 2 (ToDo)", "dither 2")
-MAIN = ("tomesd 0.5", "fixed 2 (ToDo)", "dither 2", "fixed 4 (ToDo)", "dither 4", "dither 2+2")
 
 
 class Case(NamedTuple):

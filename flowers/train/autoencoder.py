@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from checkpoints import log, read_state, write_state, write_weights
 from models import make_autoencoder
+from optimising import take_step
 from photos import cut, list_photos, load_photos
 from torch import Tensor
 from torch.nn import functional as F
@@ -32,7 +33,7 @@ def rate(iteration: int, iterations: int) -> float:
     return RATE * min(1, (iteration + 1) / WARM_UP) * (0.5 * (1 + math.cos(math.pi * iteration / iterations)) + 0.01)
 
 
-def loss_of(vae, lpips: LPIPS, x: Tensor) -> tuple[Tensor, Tensor]:
+def loss_of(vae: Any, lpips: LPIPS, x: Tensor) -> tuple[Tensor, Tensor]:
     """The loss, and the squared error of the reconstruction."""
     with torch.autocast(x.device.type, torch.bfloat16):
         z = vae.encoder(x)
@@ -58,15 +59,9 @@ def train(photos: Tensor, lpips: LPIPS, run: Path, iterations: int, batch: int) 
         torch.manual_seed(done)  # or else it would draw the cuts and the noise of the beginning once more
     began = time.perf_counter()
     for i in tqdm(range(done, iterations), "autoencoder", initial=done, total=iterations, mininterval=10):
-        for group in optimiser.param_groups:
-            group["lr"] = rate(i, iterations)
         chosen = torch.randint(len(photos), (batch,), device=device)
-        x = cut_for_training(photos[chosen])
-        loss, squared = loss_of(vae, lpips, x)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(vae.parameters(), 1.0)
-        optimiser.step()
+        loss, squared = loss_of(vae, lpips, cut_for_training(photos[chosen]))
+        take_step(optimiser, loss, rate(i, iterations))
         if (i + 1) % 100 == 0:
             psnr = 10 * math.log10(4 / squared.item())
             log(run, "autoencoder", iteration=i + 1, loss=loss.item(), psnr=psnr, seconds=time.perf_counter() - began)

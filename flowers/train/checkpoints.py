@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,22 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Where to write what becomes `path` once it is complete."""
+    beside = path.with_suffix(".tmp")
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 def write_weights(run: Path, name: str, weights: Mapping[str, Tensor]) -> None:
     """The weights of one part, as they will be used."""
-    path = run / f"{name}.safetensors"
-    scratch = path.with_suffix(".tmp")
-    save_file({key: value.detach().cpu().contiguous() for key, value in weights.items()}, scratch)
-    os.replace(scratch, path)
+    tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
+    with written_whole(run / f"{name}.safetensors") as beside:
+        save_file(tensors, beside)
 
 
 def read_weights(run: Path, name: str) -> dict[str, Tensor]:
@@ -25,10 +36,8 @@ def read_weights(run: Path, name: str) -> dict[str, Tensor]:
 
 def write_state(run: Path, name: str, state: Mapping[str, Any]) -> None:
     """Everything needed to go on: weights, optimiser, counters."""
-    path = run / f"{name}.state"
-    scratch = path.with_suffix(".tmp")
-    torch.save(dict(state), scratch)
-    os.replace(scratch, path)
+    with written_whole(run / f"{name}.state") as beside:
+        torch.save(dict(state), beside)
 
 
 def read_state(run: Path, name: str) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from checkpoints import log, read_state, read_weights, write_state, write_weights
 from models import TOKENS, make_autoencoder, make_scheduler, make_text_encoder, make_tokenizer, make_unet
+from optimising import take_step
 from photos import SIDE, cut, load_photos
 from prepared import read_entries, read_prompts
 from torch import Tensor
@@ -111,12 +112,7 @@ class Trainer:
         return F.mse_loss(v.float(), signal * e - noise * z)
 
     def step(self, loss: Tensor, rate: float) -> None:
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
-        self.optimiser.step()
+        take_step(self.optimiser, loss, rate)
         self.iteration += 1
         weight = 1 - min(EMA, (1 + self.iteration) / (10 + self.iteration))
         torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], weight)

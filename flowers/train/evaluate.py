@@ -19,7 +19,7 @@ import torch
 from diffusers import StableDiffusionPipeline
 from PIL import Image
 from prepared import Entry, read_entries
-from probe import Probe, cross_validated
+from probe import Probe, cross_validated, features_of
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
@@ -36,7 +36,7 @@ SHEET = (  # prompts of the contact sheet, eight pictures each
     "pink roses",
     "white dandelion",
 )
-WIDE = ("a field of red tulips", "a photo of a sunflower", "white daisies", "a pink rose, close-up")
+SIZES = ("a field of red tulips", "a photo of a sunflower", "white daisies", "a pink rose, close-up")
 
 
 def prompt_of(entry: Entry) -> str:
@@ -57,11 +57,6 @@ def pictures(pipe: Any, prompts: Sequence[str], seeds: Sequence[int], height: in
     return torch.cat(made)
 
 
-@torch.inference_mode()
-def features_of(network: Inception, images: Tensor, device: str) -> Tensor:
-    return torch.cat([network(batch.to(device).float() / 255).float().cpu() for batch in images.split(128)])
-
-
 def measure(pipe: Any, network: Inception, run: Path, count: int) -> dict[str, Any]:
     """FID and the probe's verdict on `count` pictures, asked for in the proportions of the photos."""
     real = load_file(run / "features.safetensors")
@@ -69,7 +64,7 @@ def measure(pipe: Any, network: Inception, run: Path, count: int) -> dict[str, A
     entries = read_entries(run)
     asked = [entries[i * len(entries) // count] for i in range(count)]
     images = pictures(pipe, [prompt_of(entry) for entry in asked], range(count))
-    made = features_of(network, images, str(pipe.device))
+    made = features_of(images, network)
     wanted = torch.tensor([list(KINDS).index(entry.kind) for entry in asked])
     found = Probe(features, kinds)(made).argmax(-1) == wanted
     per_kind = {kind: round(found[wanted == i].double().mean().item(), 4) for i, kind in enumerate(KINDS)}
@@ -82,8 +77,8 @@ def measure(pipe: Any, network: Inception, run: Path, count: int) -> dict[str, A
     }
 
 
-def contact_sheet(rows: Sequence[Tensor], path: Path, gap: int = 4) -> None:
-    """Rows of pictures, each row (N, 3, height, width) in bytes."""
+def contact_sheet(rows: Sequence[Tensor], path: Path, gap: int = 4, smaller: int = 1) -> None:
+    """Rows of pictures, each row (N, 3, height, width) in bytes; the sheet is made `smaller` times smaller."""
     strips = [torch.cat([F.pad(image, (0, gap, 0, gap), value=255) for image in row], dim=-1) for row in rows]
     width = max(strip.shape[-1] for strip in strips)
     sheet = torch.full((3, sum(strip.shape[1] for strip in strips), width), 255, dtype=torch.uint8)
@@ -91,7 +86,7 @@ def contact_sheet(rows: Sequence[Tensor], path: Path, gap: int = 4) -> None:
     for strip in strips:
         sheet[:, top : top + strip.shape[1], : strip.shape[2]] = strip
         top += strip.shape[1]
-    Image.fromarray(sheet.movedim(0, -1).numpy()).save(path, quality=88)
+    Image.fromarray(sheet.movedim(0, -1).numpy()).reduce(smaller).save(path, quality=88)
 
 
 def main() -> None:
@@ -119,9 +114,10 @@ def main() -> None:
 
 
 def make_sheets(pipe: Any, to: Path) -> None:
-    contact_sheet([pictures(pipe, [prompt] * 8, range(8)) for prompt in SHEET], to / "contact-sheet.jpg")
-    wide = pictures(pipe, WIDE, range(len(WIDE)), 256, 384)
-    contact_sheet([wide, *pictures(pipe, WIDE, range(len(WIDE)), 512, 512).split(3)], to / "sizes.jpg")
+    square = [pictures(pipe, [prompt] * 8, range(8)) for prompt in SHEET]
+    contact_sheet(square, to / "contact-sheet.jpg", smaller=2)
+    sizes = [pictures(pipe, SIZES, range(len(SIZES)), *size) for size in ((256, 384), (512, 512))]
+    contact_sheet(sizes, to / "sizes.jpg", smaller=2)
 
 
 def machine(device: str) -> str:

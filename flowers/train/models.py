@@ -1,4 +1,4 @@
-"""The five parts of the pipeline, untrained: the structure of Stable Diffusion, two hundred times smaller."""
+"""The five parts of the pipeline, untrained: the structure of Stable Diffusion, fifty times smaller."""
 
 import json
 from collections.abc import Iterable

@@ -17,24 +17,16 @@ from labels import Label, read_label
 from models import make_tokenizer
 from photos import list_photos, load_photos, open_photo
 from prepared import Entry, write_entries
-from probe import cross_validated
+from probe import cross_validated, features_of
 from safetensors.torch import load_file
 from tqdm import tqdm
 from words import KINDS, caption, vocabulary
 
+from todome.metrics import Inception
+
 LEAST_LIKELY = 0.1  # a photo stays if the probe gives its kind at least this much
 CAPTIONS = 240  # ways to say each label
 LENGTH = 40  # tokens of the longest caption, start and end included
-
-
-def inception_features(photos: torch.Tensor, weights: Path, device: str) -> torch.Tensor:
-    """What the FID network sees in each photo, (N, 2048)."""
-    from todome.metrics import Inception
-
-    network = Inception.load(weights).to(device)
-    batches = tqdm(photos[:, :, 4:260, 4:260].split(64), "features", mininterval=5)
-    with torch.no_grad():
-        return torch.cat([network(batch.to(device).float() / 255).cpu() for batch in batches])
 
 
 def tokenised(label: tuple[str, Label], tokenizer, rng: random.Random) -> list[list[int]]:
@@ -53,8 +45,8 @@ def likelihoods(found: list[tuple[Path, str]], run: Path, weights: Path, device:
     path = run / "features.safetensors"
     known = load_file(path) if path.exists() else None
     if known is None or not known["kinds"].equal(kinds):
-        seen = inception_features(load_photos([photo for photo, _ in found]), weights, device)
-        known = {"features": seen, "kinds": kinds}
+        middles = load_photos([photo for photo, _ in found])[:, :, 4:260, 4:260]
+        known = {"features": features_of(middles, Inception.load(weights).to(device)), "kinds": kinds}
         write_weights(run, "features", known)
     return cross_validated(known["features"], kinds)
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from checkpoints import written_whole
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -17,10 +18,8 @@ class Entry(NamedTuple):
 
 
 def write_entries(run: Path, entries: list[Entry]) -> None:
-    path = run / "labels.json"
-    beside = path.with_suffix(".tmp")
-    beside.write_text(json.dumps([entry._asdict() for entry in entries], indent=0))
-    beside.replace(path)
+    with written_whole(run / "labels.json") as beside:
+        beside.write_text(json.dumps([entry._asdict() for entry in entries], indent=0))
 
 
 def read_entries(run: Path) -> list[Entry]:

@@ -1,0 +1,117 @@
+"""Training of the UNet and the text encoder: stages, rates, prompts, and going on where it was cut."""
+
+import argparse
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import checkpoints
+import diffusion
+import pytest
+import torch
+from diffusion import Prompts, Trainer
+from models import make_tokenizer
+from prepared import read_prompts
+from runs import ITERATIONS, STAGES, logged, state_of
+from words import vocabulary
+
+
+def begun(run: Path) -> Trainer:
+    """As every start of the program begins."""
+    torch.manual_seed(0)
+    trainer = Trainer(run, "cpu")
+    trainer.resume()
+    return trainer
+
+
+def train_until(trainer: Trainer, photos: Path, iteration: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train with a clock that counts iterations, and leave as the program does when its time is up."""
+    monkeypatch.setattr(diffusion, "time", SimpleNamespace(monotonic=lambda: trainer.iteration))
+    diffusion.train(trainer, STAGES, photos, deadline=iteration - 0.5)
+    trainer.save()
+
+
+def test_diffusion_goes_on_where_it_was_cut(run, photos, monkeypatch):
+    monkeypatch.setattr(diffusion, "LOG_EVERY", 1)
+    train_until(begun(run), photos, 4, monkeypatch)
+    assert state_of(run)["iteration"] == 4
+    trainer = begun(run)
+    assert trainer.iteration == 4
+    train_until(trainer, photos, math.inf, monkeypatch)
+    state = state_of(run)
+    assert state["iteration"] == ITERATIONS
+    assert {int(entry["step"]) for entry in state["optimiser"]["state"].values()} == {ITERATIONS}
+    assert [(line["stage"], line["iteration"]) for line in logged(run)] == [
+        *(("small", i) for i in (1, 2, 3)),
+        *(("mixed", i) for i in (4, 5)),
+    ]
+
+
+def test_a_run_that_is_done_does_nothing_more(run, photos, monkeypatch):
+    train_until(begun(run), photos, math.inf, monkeypatch)
+    before = state_of(run)["unet"]
+    train_until(begun(run), photos, math.inf, monkeypatch)
+    state = state_of(run)
+    assert state["iteration"] == ITERATIONS
+    assert all(before[name].equal(state["unet"][name]) for name in before)
+
+
+def test_nothing_is_lost_between_two_starts(run, photos, monkeypatch):
+    first = begun(run)
+    train_until(first, photos, 2, monkeypatch)
+    second = begun(run)
+    for a, b in ((first.parameters, second.parameters), (first.average, second.average)):
+        assert all(x.equal(y) for x, y in zip(a, b, strict=True))
+    moments = [trainer.optimiser.state_dict()["state"] for trainer in (first, second)]
+    assert all(moments[0][i]["exp_avg"].equal(moments[1][i]["exp_avg"]) for i in moments[0])
+    averaged = iter(first.average)
+    for name in ("unet", "text_encoder"):
+        weights = checkpoints.read_weights(run, name)
+        assert all(weights[key].equal(next(averaged)) for key, _ in getattr(first, name).named_parameters())
+
+
+def test_a_resumed_run_draws_noise_of_its_own(run):
+    first = begun(run)
+    drawn = torch.rand(4)
+    first.iteration = 2
+    first.save()
+    begun(run)
+    resumed = torch.rand(4)
+    assert not resumed.equal(drawn)
+    begun(run)
+    assert resumed.equal(torch.rand(4))  # and the same one every time
+
+
+def test_the_logged_loss_is_the_mean_of_what_this_start_saw(run, photos, monkeypatch):
+    monkeypatch.setattr(diffusion, "LOG_EVERY", 3)
+    monkeypatch.setattr(Trainer, "loss", lambda *_: torch.ones((), requires_grad=True) * 2)
+    train_until(begun(run), photos, 2, monkeypatch)
+    train_until(begun(run), photos, math.inf, monkeypatch)
+    assert [(line["iteration"], line["loss"]) for line in logged(run)] == [(3, 2.0)]
+
+
+def test_the_rate_warms_up_and_falls():
+    rates = [diffusion.rate_at(diffusion.STAGES[0], i, i) for i in range(diffusion.STAGES[0].iterations)]
+    assert rates[0] < rates[100] < rates[diffusion.WARM_UP] <= 6e-4
+    assert rates[diffusion.WARM_UP :] == sorted(rates[diffusion.WARM_UP :], reverse=True)
+    assert rates[-1] == pytest.approx(4e-4, rel=1e-3)
+
+
+def test_stages_as_the_command_line_asks_for_them():
+    stages = diffusion.asked_stages(argparse.Namespace(iterations=[1, 2, 3], share=0.001, eager=True))
+    assert [stage.iterations for stage in stages] == [1, 2, 3]
+    assert {(size.batch, size.compiled) for stage in stages for size in stage.sizes} == {(1, False)}
+    unchanged = diffusion.asked_stages(argparse.Namespace(iterations=None, share=1.0, eager=False))
+    assert tuple(unchanged) == diffusion.STAGES
+
+
+def test_prompts_of_a_batch_are_captions_or_empty(ready):
+    tokenizer, rows = make_tokenizer(vocabulary()), read_prompts(ready)
+    torch.manual_seed(0)
+    prompts = Prompts(rows, tokenizer, "cpu")
+    tokens = prompts.of(torch.full((500,), 2))
+    empty = (tokens == prompts.empty).all(dim=1)
+    assert 0.05 < empty.double().mean() < 0.15
+    captions = {tuple(row) for row in rows[2].tolist()}
+    assert all(tuple(row[: rows.shape[2]]) in captions for row in tokens[~empty].tolist())
+    assert tokens[:, rows.shape[2] :].unique().tolist() == [tokenizer.eos_token_id]

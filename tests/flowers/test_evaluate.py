@@ -1,0 +1,21 @@
+"""What the pictures of the model card are asked for, and how they are laid out."""
+
+import evaluate
+import torch
+from PIL import Image
+from prepared import Entry
+
+
+def test_pictures_are_asked_for_plainly():
+    assert evaluate.prompt_of(Entry("", "tulip", "red", "close-up", 0)) == "a photo of a red tulip, close-up"
+    assert evaluate.prompt_of(Entry("", "rose", None, None, 0)) == "a photo of a rose"
+
+
+def test_a_contact_sheet(flowers, monkeypatch, tmp_path):
+    monkeypatch.setattr(evaluate, "STEPS", 1)
+    monkeypatch.setattr(evaluate, "BATCH", 2)
+    made = evaluate.pictures(flowers, ["a rose"] * 3, range(3), 64, 96)
+    assert (made.shape, made.dtype) == ((3, 3, 64, 96), torch.uint8)
+    evaluate.contact_sheet([made, made[:1]], tmp_path / "sheet.png")
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size == (3 * 100, 2 * 68)

@@ -1,0 +1,65 @@
+"""The training ends in an ordinary pipeline, built like the one that is shipped."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import checkpoints
+import export
+import pytest
+import todome_flowers
+from diffusers import StableDiffusionPipeline
+from models import make_tokenizer
+from runs import state_of
+from safetensors.torch import load_file
+from words import vocabulary
+
+from todome.pipelines import quiet_loading
+
+
+def test_the_whole_training_ends_in_a_pipeline(exported):
+    with quiet_loading():
+        pipe = StableDiffusionPipeline.from_pretrained(exported)
+    pipe.set_progress_bar_config(disable=True)
+    made: Any = pipe("a red tulip", height=64, width=64, num_inference_steps=2)
+    assert made.images[0].size == (64, 64)
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """Every file of a pipeline with what it says, but for weights and the order of the tokens."""
+    files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.is_file()}
+    told: dict[str, Any] = dict.fromkeys(files)
+    told |= {name: json.loads(file.read_text()) for name, file in files.items() if file.suffix == ".json"}
+    told["tokenizer/tokenizer.json"] = sorted(told["tokenizer/tokenizer.json"]["model"]["merges"])
+    told["tokenizer/vocab.json"] = sorted(told["tokenizer/vocab.json"])
+    return told
+
+
+def test_it_is_built_like_the_one_that_is_shipped(exported):
+    assert described(exported) == described(todome_flowers.path())
+
+
+def test_every_step_of_the_training_numbers_words_alike(exported):
+    vocabularies = [make_tokenizer(vocabulary()).get_vocab() for _ in range(4)]
+    assert all(other == vocabularies[0] for other in vocabularies)
+    assert json.loads((exported / "tokenizer" / "vocab.json").read_text()) == vocabularies[0]
+
+
+def test_the_exported_weights_are_the_averages(trained, exported):
+    kept = load_file(exported / "unet" / "diffusion_pytorch_model.safetensors")
+    average, state = checkpoints.read_weights(trained, "unet"), state_of(trained)["unet"]
+    assert kept.keys() == average.keys() == state.keys()
+    assert all(kept[name].equal(average[name].half()) for name in kept)
+    assert not all(average[name].equal(state[name]) for name in state)
+
+
+def test_a_failed_export_leaves_the_old_one(trained, exported, monkeypatch):
+    before = sorted(exported.parent.rglob("*"))
+
+    def fail(*_: Any) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(export, "drop_derived", fail)
+    with pytest.raises(OSError, match="disk full"):
+        export.export(export.assemble(trained), exported)
+    assert sorted(exported.parent.rglob("*")) == before

@@ -1,8 +1,37 @@
 """todome: diffusion models made faster by giving attention fewer tokens. One line, no training, the same picture."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .patch import NothingToReduce, Patch, apply, remove
 from .reductions import Downsample, Merge
 from .tomesd import apply_patch, remove_patch
 
-__all__ = ["Downsample", "Merge", "NothingToReduce", "Patch", "apply", "apply_patch", "remove", "remove_patch"]
+if TYPE_CHECKING:
+    from .measuring.evaluation import evaluate
+    from .measuring.explanation import explain
+    from .measuring.speed import bench
+
+__all__ = [
+    "Downsample",
+    "Merge",
+    "NothingToReduce",
+    "Patch",
+    "apply",
+    "apply_patch",
+    "bench",
+    "evaluate",
+    "explain",
+    "remove",
+    "remove_patch",
+]
 __version__ = "0.1.0"
+
+_MEASURING = {"bench": "speed", "evaluate": "evaluation", "explain": "explanation"}
+
+
+def __getattr__(name: str) -> Any:
+    """Measuring is loaded where it is asked for: `import todome` stays light."""
+    if name not in _MEASURING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".measuring.{_MEASURING[name]}", __name__), name)

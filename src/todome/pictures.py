@@ -1,7 +1,8 @@
 """Pictures on disk: PNG files that carry texts, written whole or not at all; and sheets of pictures side by side."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,14 +13,19 @@ from .reductions import reject
 MARGIN, GAP, COLUMN = 48, 28, 256  # pixels of a sheet; narrower pictures are enlarged to fill a column
 TITLE, NAME, TEXT = 30, 22, 17  # sizes of type
 INK, GREY = "#1a1a1a", "#6b6b6b"
+FORMATS = {  # by the ending of a file: a name for it, and what speaks for it
+    ".png": ("picture.png", "the format that holds the settings"),
+    ".html": ("report.html", "which a browser opens"),
+}
 
 
-def check_out(path: Path, *, force: bool = False) -> None:
+def check_out(path: Path, *, ending: str = ".png", force: bool = False) -> None:
     """Refuses a file that could not be written or would replace another one: to be asked before any work is done."""
     folder, name = path.parent, str(path)
-    if path.suffix.lower() != ".png":
-        allowed = "a name that ends in .png, the format that holds the settings"
-        reject("out", name, allowed, f"Use {path.with_suffix('.png')}" if path.name else "Use picture.png")
+    if path.suffix.lower() != ending:
+        example, reason = FORMATS[ending]
+        remedy = f"Use {path.with_suffix(ending) if path.name else example}"
+        reject("out", name, f"a name that ends in {ending}, {reason}", remedy)
     if not folder.is_dir():
         reject("out", name, "a file in a folder that exists", f"Make the folder {folder} first", FileNotFoundError)
     if path.is_dir():
@@ -32,18 +38,26 @@ def check_out(path: Path, *, force: bool = False) -> None:
         reject("out", name, "a file that does not exist yet", remedy, FileExistsError)
 
 
-def write_png(picture: Image.Image, path: Path, texts: Mapping[str, str], *, force: bool = False) -> None:
-    """Writes beside the file first, so that a failure on the way leaves what was there."""
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A file to write beside another one, which it then replaces: a failure on the way leaves what was there."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_png(
+    picture: Image.Image, path: Path, texts: Mapping[str, str], *, force: bool = False, compress_level: int = 6
+) -> None:
     check_out(path, force=force)
     info = PngImagePlugin.PngInfo()
     for key, text in texts.items():
         info.add_text(key, text)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        picture.save(beside, "PNG", pnginfo=info)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with whole(path) as beside:
+        picture.save(beside, "PNG", pnginfo=info, compress_level=compress_level)
 
 
 def read_texts(path: Path) -> dict[str, str]:

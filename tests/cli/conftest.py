@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from speech import talking
 from typer.testing import CliRunner, Result
-from zoo import small_unet, tiny_pipeline
+from zoo import small_unet, talking, tiny_pipeline
 
 from todome.commands import app
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
 from PIL import Image
-from speech import talking
-from zoo import small_unet, tiny_pipeline
+from zoo import small_unet, talking, tiny_pipeline
 
 from todome import Downsample
 from todome.generate import Settings, make_picture

@@ -1,4 +1,4 @@
-"""PSNR, SSIM and the ratio of fine detail: known values, and errors that say what to do."""
+"""MSE, PSNR, SSIM, MS-SSIM and the ratio of fine detail: known values, and errors that say what to do."""
 
 import math
 import re
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from todome.metrics import high_frequency, psnr, ssim
+from todome.metrics import high_frequency, ms_ssim, mse, psnr, ssim
 
-MEASURES = [psnr, ssim, high_frequency]
+MEASURES = [mse, psnr, ssim, high_frequency]
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
@@ -28,6 +28,13 @@ def gaussian() -> Tensor:
 def test_psnr_of_a_constant_offset(offset, decibels):
     assert psnr(torch.full((2, 3, 4, 5), float(offset)), torch.zeros(2, 3, 4, 5)).tolist() == pytest.approx(
         [decibels] * 2
+    )
+
+
+@pytest.mark.parametrize("offset", [0, 0.1, 0.5])
+def test_mse_of_a_constant_offset(offset):
+    assert mse(torch.full((2, 3, 4, 5), float(offset)), torch.zeros(2, 3, 4, 5)).tolist() == pytest.approx(
+        [offset**2] * 2
     )
 
 
@@ -82,12 +89,57 @@ def test_ssim_of_equal_pictures_is_1():
     assert ssim(noise(2, 3, 16, 16), noise(2, 3, 16, 16)).tolist() == pytest.approx([1, 1])
 
 
-def test_ssim_without_torchmetrics(monkeypatch):
+@pytest.mark.parametrize(("measure", "name"), [(ssim, "SSIM"), (ms_ssim, "MS-SSIM")])
+def test_ssim_without_torchmetrics(monkeypatch, measure, name):
     monkeypatch.setitem(sys.modules, "torchmetrics.functional.image", None)
     with pytest.raises(ImportError) as error:
-        ssim(noise(1, 3, 16, 16), noise(1, 3, 16, 16))
-    told = 'SSIM needs torchmetrics, which is missing. Install it with pip install "todome[eval]".'
+        measure(noise(1, 3, 176, 176), noise(1, 3, 176, 176))
+    told = f'{name} needs torchmetrics, which is missing. Install it with pip install "todome[eval]".'
     assert str(error.value) == told
+
+
+def terms(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Luminance and contrast with structure of every window that lies inside pictures (1, 3, H, W)."""
+    window = torch.outer(gaussian(), gaussian()).expand(3, 1, 11, 11)
+    mx, my, xx, yy, xy = (F.conv2d(values, window, groups=3) for values in (x, y, x * x, y * y, x * y))
+    luminance = (2 * mx * my + 0.01**2) / (mx**2 + my**2 + 0.01**2)
+    return luminance, (2 * (xy - mx * my) + 0.03**2) / (xx - mx**2 + yy - my**2 + 0.03**2)
+
+
+def naive_ms_ssim(picture: Tensor, reference: Tensor) -> float:
+    """The formula of the paper, scale by scale."""
+    x, y, value = picture.double(), reference.double(), 1.0
+    for power in (0.0448, 0.2856, 0.3001, 0.2363):
+        value *= terms(x, y)[1].mean().item() ** power
+        x, y = (F.avg_pool2d(values, 2) for values in (x, y))
+    luminance, structure = terms(*(F.pad(values, [5] * 4, mode="reflect") for values in (x, y)))
+    return value * (luminance * structure).mean().item() ** 0.1333
+
+
+def test_ms_ssim_is_that_of_the_paper():
+    reference = F.interpolate(noise(2, 3, 22, 24), size=(176, 192), mode="bicubic").clamp(0, 1)
+    pictures = (0.1 + 0.8 * reference + 0.3 * (noise(2, 3, 176, 192, seed=1) - 0.5)).clamp(0, 1)
+    expected = [naive_ms_ssim(pictures[i : i + 1], reference[i : i + 1]) for i in range(2)]
+    assert 0.3 < min(expected) < max(expected) < 0.95
+    assert ms_ssim(pictures, reference).tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_ms_ssim_of_equal_pictures_is_1_and_noise_lowers_it():
+    reference = noise(1, 3, 176, 176)
+    noisier = [torch.lerp(reference, noise(1, 3, 176, 176, seed=1), share) for share in (0.0, 0.1, 0.3, 1.0)]
+    values = [ms_ssim(pictures, reference).item() for pictures in noisier]
+    assert values[0] == pytest.approx(1)
+    assert values == sorted(values, reverse=True)
+    assert values[-1] < 0.2
+
+
+def test_ms_ssim_of_small_pictures_is_refused():
+    with pytest.raises(ValueError, match="halvings") as error:
+        ms_ssim(noise(1, 3, 176, 175), noise(1, 3, 176, 175))
+    assert str(error.value) == (
+        "pictures.shape=(1, 3, 176, 175) cannot be used. Allowed: pictures of at least 176 x 176 pixels, the size of "
+        "the window after 4 halvings. Compare larger pictures."
+    )
 
 
 def test_the_detail_of_equal_pictures_is_equal():

@@ -19,6 +19,7 @@ from .models import (
     small_unet,
 )
 from .pipelines import SIDE, ddim, draw, picture, tiny_pipeline
+from .speech import talking
 from .watching import image_keys, is_image_attention, recorded, recording, token_counts
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "reduced_everywhere",
     "run",
     "small_unet",
+    "talking",
     "text",
     "tiny_pipeline",
     "token_counts",

@@ -8,8 +8,13 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..cli import lacking
+from .bench import bench
 from .demo import demo
+from .evaluate import evaluate
+from .explain import explain
 from .generate import generate
+from .report import report
+from .words import SeveralWords
 
 
 class Commands(TyperGroup):
@@ -51,3 +56,7 @@ def todome(
 
 app.command()(generate)
 app.command()(demo)
+app.command("eval", cls=SeveralWords)(evaluate)
+app.command()(report)
+app.command()(explain)
+app.command(cls=SeveralWords)(bench)

@@ -5,6 +5,6 @@ Not imported by `import todome`; what it needs comes with `pip install "todome[e
 
 from .fid import Inception, frechet_distance
 from .lpips import LPIPS
-from .pixels import high_frequency, psnr, ssim
+from .pixels import high_frequency, ms_ssim, mse, psnr, ssim
 
-__all__ = ["LPIPS", "Inception", "frechet_distance", "high_frequency", "psnr", "ssim"]
+__all__ = ["LPIPS", "Inception", "frechet_distance", "high_frequency", "ms_ssim", "mse", "psnr", "ssim"]

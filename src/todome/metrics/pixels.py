@@ -9,13 +9,19 @@ from .inputs import check_pair, needed
 
 WINDOW = 11  # pixels on a side of the Gaussian windows
 SIGMA = 1.5  # of the Gaussian, in pixels
+HALVINGS = 4  # of MS-SSIM
 FLAT = 1e-12  # mean square of what rounding leaves of a picture without any detail
+
+
+def mse(pictures: Tensor, reference: Tensor) -> Tensor:
+    """The mean squared difference, (B,)."""
+    check_pair(pictures, reference)
+    return (pictures.float() - reference.float()).square().mean(dim=(1, 2, 3))
 
 
 def psnr(pictures: Tensor, reference: Tensor) -> Tensor:
     """Peak signal to noise ratio in dB, (B,): -10 log10 of the mean squared difference. Equal pictures have inf."""
-    check_pair(pictures, reference)
-    return -10 * (pictures.float() - reference.float()).square().mean(dim=(1, 2, 3)).log10()
+    return -10 * mse(pictures, reference).log10()
 
 
 def ssim(pictures: Tensor, reference: Tensor) -> Tensor:
@@ -27,6 +33,19 @@ def ssim(pictures: Tensor, reference: Tensor) -> Tensor:
     check_pair(pictures, reference)
     check_window(pictures)
     similarity = needed("torchmetrics.functional.image", "SSIM").structural_similarity_index_measure
+    return similarity(pictures.float(), reference.float(), sigma=SIGMA, data_range=1.0, reduction="none")
+
+
+def ms_ssim(pictures: Tensor, reference: Tensor) -> Tensor:
+    """Multi-scale structural similarity, (B,), from 0 to 1 (Wang et al., Asilomar 2003).
+
+    As torchmetrics computes it, with the window and the constants of `ssim`: the contrast and structure term of the
+    windows that lie inside the picture, at its full size and after one to three halvings, and `ssim` itself after four.
+    Each has its mean, at least 0, raised to the paper's power; the product of the five is the value.
+    """
+    check_pair(pictures, reference)
+    check_window(pictures, HALVINGS)
+    similarity = needed("torchmetrics.functional.image", "MS-SSIM").multiscale_structural_similarity_index_measure
     return similarity(pictures.float(), reference.float(), sigma=SIGMA, data_range=1.0, reduction="none")
 
 
@@ -58,7 +77,9 @@ def detail_energy(pictures: Tensor) -> Tensor:
     return (pictures - blurred).square().mean(dim=(1, 2, 3))
 
 
-def check_window(pictures: Tensor) -> None:
-    if min(pictures.shape[2:]) < WINDOW:
-        allowed = f"pictures of at least {WINDOW} x {WINDOW} pixels, the size of the window"
+def check_window(pictures: Tensor, halvings: int = 0) -> None:
+    side = WINDOW * 2**halvings
+    if min(pictures.shape[2:]) < side:
+        smaller = f" after {halvings} halvings" if halvings else ""
+        allowed = f"pictures of at least {side} x {side} pixels, the size of the window{smaller}"
         reject("pictures.shape", tuple(pictures.shape), allowed, "Compare larger pictures")

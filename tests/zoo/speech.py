@@ -5,7 +5,8 @@ from typing import Any
 import todome_flowers
 from diffusers import DiffusionPipeline
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
-from zoo import WIDTH, lively
+
+from .models import WIDTH, lively
 
 
 def talking(pipe: DiffusionPipeline) -> Any:

@@ -1,0 +1,101 @@
+"""`todome bench`: how fast a model runs with each method, here."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..pipelines import DTYPES, EMBEDDED, Size, shown
+from .generate import by_default, parsed_size
+
+if TYPE_CHECKING:
+    from ..measuring.speed import Bench, Case, Row
+
+MODEL = "The folder of a pipeline, a hub id, or sd15, sd21, sdxl: UNets of these shapes with random weights."
+METHODS = "dense, todome, todome:2, todome:4,2, todo:2, tome:0.5, tomesd:0.5, ca-tome, deepcache, todome:2+deepcache."
+SIZES = "Of the pictures: a side, or WIDTHxHEIGHT." + by_default("512 1024; 256 512 for the embedded model")
+measured = partial(typer.Option, rich_help_panel="What to measure")
+tuned = partial(typer.Option, rich_help_panel="How to measure")
+
+
+def bench(
+    model: Annotated[str, typer.Argument(metavar="[MODEL]", help=MODEL, show_default=False)] = EMBEDDED,
+    *,
+    sizes: Annotated[list[str] | None, measured(metavar="PX...", help=SIZES)] = None,
+    methods: Annotated[
+        list[str] | None, measured(metavar="NAME...", help=METHODS + by_default("todome todo tome"))
+    ] = None,
+    batch: Annotated[list[int] | None, measured(metavar="N...", help="Pictures at once." + by_default(1))] = None,
+    compiled: Annotated[bool, measured("--compile", help="With torch.compile too.")] = False,
+    cuda_graph: Annotated[bool, measured("--cuda-graph", help="As a CUDA graph too: the GPU's own time.")] = False,
+    steps: Annotated[int, tuned(min=1, help="Of a picture, for the time per picture.")] = 25,
+    rounds: Annotated[int, tuned(min=1, help="How often each method is measured.")] = 3,
+    seconds: Annotated[float, tuned(min=0, help="For how long, each time.")] = 1.0,
+    out: Annotated[
+        Path | None, tuned("--out", "-o", metavar="FILE.json", help="Results; what it holds is not measured again.")
+    ] = None,
+    device: Annotated[str, tuned(metavar="NAME", help="auto, cpu, cuda, mps, ...")] = "auto",
+    dtype: Annotated[str, tuned(metavar="NAME", help=f"auto, {', '.join(DTYPES)}.")] = "auto",
+) -> None:
+    """Measures how fast a MODEL runs dense and with each method, on this machine.
+
+    One call of the denoiser, with guidance, in rounds: every method once in each of them, dense first and last.
+
+    [dim]todome bench sdxl --sizes 1024 2048 --methods todome:2 tomesd:0.5 --cuda-graph -o sdxl.json[/dim]
+    """
+    from ..measuring.speed import bench
+
+    modes: list[Any] = ["eager", *["compile"] * compiled, *["cuda-graph"] * cuda_graph]
+    pictures, bar = batch or [1], sys.stderr.isatty()
+    timing = {"steps": steps, "rounds": rounds, "seconds": seconds, "device": device, "dtype": dtype}
+    try:
+        show(bench(model, sides(sizes), methods, pictures=pictures, modes=modes, out=out, progress=bar, **timing))
+    except KeyboardInterrupt:
+        kept = f"What is done is in {out}: the same command goes on." if out else "Keep what is done with --out."
+        typer.echo(f"Interrupted. {kept}", err=True)
+        raise typer.Exit(130) from None
+    if out is not None:
+        typer.echo(f"Results: {out}")
+
+
+def sides(texts: list[str] | None) -> list[Size] | None:
+    """Sizes from words such as 512 and 768x512."""
+    return texts and [parsed_size(f"{text}x{text}" if text.isdecimal() else text) for text in texts]  # pyright: ignore
+
+
+def show(found: "Bench") -> None:
+    """A table for every case."""
+    from rich.console import Console
+    from rich.table import Table
+
+    for case in found.cases():
+        table = Table("method", "ms a call", "speed-up", "it/s", "s a picture", "MiB", title=title_of(case))
+        for row in found.of(case):
+            table.add_row(row.method, *cells(row))
+        Console(soft_wrap=True).print(table)
+
+
+def title_of(case: "Case") -> str:
+    return f"{case.model}, {shown(case.size)} pixels, {case.pictures} at once, {case.mode}"
+
+
+def cells(row: "Row") -> list[str]:
+    if row.ms is None or row.seconds is None or row.per_second is None:
+        return [row.note]
+    memory = "" if row.mib is None else f"{row.mib:.0f}"
+    gain = f"{row.speedup:.2f}x ± {around(row.speedup_quartiles):.2f}"
+    return [
+        f"{row.ms:.1f} ± {around(row.ms_quartiles):.1f}",
+        gain,
+        f"{row.per_second:.2f}",
+        f"{row.seconds:.2f}",
+        memory,
+    ]
+
+
+def around(quartiles: tuple[float, float] | None) -> float:
+    """Half of the distance between the quartiles: half of the measurements lie closer to the middle."""
+    low, high = quartiles or (0.0, 0.0)
+    return (high - low) / 2

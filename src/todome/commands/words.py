@@ -1,0 +1,26 @@
+"""Options that take several words, as in `--sizes 512 1024 2048`, which click lacks."""
+
+from collections.abc import Container, Iterable
+from typing import Any
+
+from typer.core import TyperCommand
+
+
+class SeveralWords(TyperCommand):
+    """A command whose options for lists take every word up to the next option: app.command(cls=SeveralWords)."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        lists = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
+        return super().parse_args(ctx, spread(args, lists))
+
+
+def spread(words: Iterable[str], lists: Container[str]) -> list[str]:
+    """The words as click reads them, with the option before each of its words: `--sizes 512 --sizes 1024`."""
+    told, option = [], ""
+    for word in words:
+        if word.startswith("-"):
+            option = word.partition("=")[0]
+        elif option in lists and told[-1] != option:
+            told.append(option)
+        told.append(word)
+    return told

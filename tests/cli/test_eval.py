@@ -1,0 +1,123 @@
+"""`todome eval`: from words to a plan, to a table; and what it refuses."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from todome.measuring.evaluation import FLOWERS
+from todome.measuring.runs import Evaluation, Plan, Row, read_results
+
+SMALL = ("--sizes", "32", "-n", 2, "--steps", 1)
+pytestmark = pytest.mark.filterwarnings("default:LPIPS is left out")  # a note of the command
+ROW = r"\| {} +\| [\d.]+x +\| [\d.]+ +\| [\d.]+ +\| {} +\| {} +\| {} +\| {} +\|\n"
+
+
+@pytest.fixture(autouse=True)
+def without_lpips(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise ImportError("LPIPS has no weights.")
+
+    monkeypatch.setattr("todome.metrics.LPIPS.find", missing)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Plan, dict[str, Any]]]:
+    """What the command asks to be evaluated, in place of the evaluation."""
+    seen = []
+
+    def evaluate(plan: Plan, out: Path, **options: Any) -> Evaluation:
+        seen.append((plan, {"out": out, **options}))
+        return Evaluation(plan, {}, [Row((32, 32), "dense", 2, 1, 0.5, 1.0)], out)
+
+    monkeypatch.setattr("todome.measuring.evaluation.evaluate", evaluate)
+    return seen
+
+
+def test_a_table_and_the_pictures(run, opened_once):
+    result = run("eval", *SMALL, "--methods", "todome:2", "tome:0.5", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("32x32 pixels, 2 pictures of each\n\n| method ")
+    assert re.search(ROW.format("dense", "-", "-", "-", "-"), result.stdout)
+    for name in ("todome 2", "tome 0.5"):
+        assert re.search(ROW.format(name, *[r"[\d.]+"] * 4), result.stdout)
+    assert result.stdout.endswith("\n\nPictures: todome-eval/pictures\nNext: todome report todome-eval\n")
+    assert result.stderr == "Note: LPIPS is left out. LPIPS has no weights.\n"
+    assert len(list(Path("todome-eval/pictures").rglob("*.png"))) == 6
+    assert [row.method for row in read_results(Path("todome-eval")).rows] == ["dense", "todome:2", "tome:0.5"]
+
+
+def test_another_model_at_its_own_size(run, folder):
+    Path("prompts.txt").write_text("# two\na rose\n\n  a tulip \n")
+    result = run("eval", folder, "--prompts", "prompts.txt", "-n", 1, "--steps", 1, "-o", "a", "--methods", "todome:2")
+    assert result.exit_code == 0, result.output
+    plan = json.loads(Path("a/run.json").read_text())["plan"]
+    assert (plan["prompts"], plan["sizes"], plan["guidance"]) == (["a rose", "a tulip"], [[32, 32]], None)
+
+
+def test_interrupted(run, opened_once, monkeypatch):
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(opened_once), "__call__", interrupted)
+    monkeypatch.setattr("todome.measuring.drawing.call_options", lambda *_: {})
+    result = run("eval", *SMALL, "--methods", "todome:2", "-o", "a", "--device", "cpu")
+    assert result.exit_code == 130
+    assert result.stderr.endswith("Interrupted. What is drawn is in a: the same command goes on.\n")
+
+
+def test_what_is_asked_for_by_default(run, asked):
+    assert run("eval").exit_code == 0
+    ((plan, options),) = asked
+    methods = ("todome:2", "todo:2", "tome:0.5")
+    assert plan == Plan(FLOWERS, methods, sizes=((256, 256),), guidance=3.0)
+    files: dict[str, Any] = {"out": Path("todome-eval"), "lpips": None, "inception": None}
+    assert options == {**files, "fid": False, "device": "auto", "dtype": "auto"}
+
+
+def test_every_option_is_passed_on(run, asked):
+    Path("p.txt").write_text("a")
+    words = (
+        "any --prompts p.txt --methods todo:2 tome --sizes 512 640x512 -n 9 --seed 3 --steps 4 --guidance 2 --batch 3"
+    )
+    more = "--scheduler ddim --fid --real photos --lpips l.ckpt --inception i.pt -o b --device cpu --dtype bfloat16"
+    assert run("eval", *words.split(), *more.split()).exit_code == 0
+    ((plan, options),) = asked
+    drawn: dict[str, Any] = {"pictures": 9, "seed": 3, "steps": 4, "guidance": 2, "scheduler": "ddim", "batch": 3}
+    sizes = [(512, 512), (640, 512)]
+    assert plan == Plan(["a"], ["todo:2", "tome"], model="any", sizes=sizes, real="photos", **drawn)
+    files: dict[str, Any] = {"out": Path("b"), "lpips": Path("l.ckpt"), "inception": Path("i.pt")}
+    assert options == {**files, "fid": True, "device": "cpu", "dtype": "bfloat16"}
+
+
+def test_the_table_of_tome(run, asked):
+    result = run("eval", "--table", "tome", "-n", 2048, "--methods", "tomesd:0.5")
+    assert result.stdout.startswith("| r% | s/im ↓ |\n| -- | ------ |\n| 0  | 0.500  |\n")
+    ((plan, options),) = asked
+    assert plan.methods == [*(f"tome:0.{i}" for i in range(1, 7)), "todome:2", "tomesd:0.5"]
+    assert (plan.steps, plan.scheduler, plan.sizes, options["fid"]) == (50, "pndm", ((256, 256),), True)
+
+
+def test_the_table_of_todo(run, asked):
+    assert run("eval", "--table", "todo", "--sizes", 512, 1024, "--steps", 10).stdout.startswith("| size  | method |")
+    ((plan, options),) = asked
+    assert plan.sizes == [(512, 512), (1024, 1024)]
+    assert plan.methods_at((512, 512)) == ["tome:0.75", "todo:2", "todome:2"]
+    assert plan.methods_at((1024, 1024)) == ["tome:0.94,stride=4", "todo:4", "todome:4"]
+    assert (plan.steps, options["fid"]) == (10, False)
+
+
+def test_prompts_that_cannot_be_read(refused):
+    Path("empty.txt").write_text("\n# nothing\n")
+    Path("bytes.txt").write_bytes(b"\xff\xfe\xff")
+    allowed = "Allowed: a text file with a prompt on each line."
+    for name, remedy in {"none.txt": "It cannot be read.", "bytes.txt": "It cannot be read."}.items():
+        assert refused("eval", "--prompts", name) == f"prompts={name!r} cannot be used. {allowed} {remedy}"
+    told = f"prompts='empty.txt' cannot be used. {allowed} This one has none."
+    assert refused("eval", "--prompts", "empty.txt") == told
+    told = "prompts=None cannot be used. Allowed: texts; only todome-flowers has its own. "
+    assert refused("eval", "any") == told + "Name a file of them with --prompts."
+    told = "table='sd' cannot be used. Allowed: tome or todo. Leave it out for todome's own."
+    assert refused("eval", "--table", "sd") == told

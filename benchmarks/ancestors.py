@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from todome.measuring.evaluation import evaluate, plan_for
+from todome.measuring.evaluation import carry_out, plan_for
 from todome.measuring.runs import Evaluation, Row, write_json
 from todome.measuring.tables import TABLES, mean, worst
 from todome.pipelines import EMBEDDED
@@ -45,7 +45,8 @@ def summary(run: Evaluation) -> dict[str, Any]:
 def summed(row: Row) -> dict[str, Any]:
     values = {name: found for name, found in asdict(row.closeness).items() if found}
     means = {name: round(mean(found) or 0, 6) for name, found in values.items()}
-    tails = {f"{name}_worst": round(worst(found, largest=name in LARGEST) or 0, 6) for name, found in values.items()}
+    judged = {name: found for name, found in values.items() if name != "detail"}  # too much is as bad as too little
+    tails = {f"{name}_worst": round(worst(found, largest=name in LARGEST) or 0, 6) for name, found in judged.items()}
     return {**asdict(row), "closeness": means | tails}
 
 
@@ -66,7 +67,7 @@ def main() -> None:
         if options.only and name not in options.only:
             continue
         fid = name == "tome" and options.inception is not None
-        run = evaluate(
+        run = carry_out(
             plan_for(**fields), options.work / name, fid=fid, lpips=options.lpips, inception=options.inception
         )
         done[name] = summary(run)

@@ -22,23 +22,20 @@ from typing import Any, NamedTuple
 import tomesd
 import torch
 from fidelity_tables import MAIN
-from machine import about
 from safetensors.torch import load_file
 from torch import Tensor
 from tqdm import tqdm
 
 import todome
 from todome import Downsample, Merge
+from todome.measuring.evaluation import FLOWERS
+from todome.measuring.machine import about
+from todome.measuring.runs import write_json
+from todome.measuring.timing import now
 from todome.metrics import LPIPS, Inception, frechet_distance, high_frequency, psnr, ssim
 from todome.pipelines import open_pipeline, scheduled
 
 GUIDANCE = 3.0
-PROMPTS = [
-    *(f"a photo of a {kind}" for kind in ("daisy", "dandelion", "rose", "sunflower", "tulip")),
-    *(f"a {kind}, close-up" for kind in ("daisy", "dandelion", "rose", "sunflower", "tulip")),
-    *(f"a field of {kinds}" for kinds in ("daisies", "dandelions", "roses", "sunflowers", "tulips")),
-    *("a white daisy", "a yellow dandelion", "a pink rose", "a yellow sunflower", "a red tulip"),
-]
 BATCH = {256: 200, 512: 32}
 SEED = 10_000  # away from the seeds of the FID
 
@@ -129,7 +126,7 @@ class Studio:
         return {**case._asdict(), "seconds": round(seconds, 3), **self.closeness(made, self.dense[dense][0])}
 
     def prompts(self, case: Case) -> list[str]:
-        return [PROMPTS[i % len(PROMPTS)] for i in range(case.pictures)]
+        return [FLOWERS[i % len(FLOWERS)] for i in range(case.pictures)]
 
     @torch.inference_mode()
     def draw(self, prompts: Sequence[str], seed: int, case: Case) -> tuple[Tensor, float]:
@@ -139,7 +136,7 @@ class Studio:
             for at in range(0, len(prompts), BATCH[case.px]):
                 batch = list(prompts[at : at + BATCH[case.px]])
                 noise = [torch.Generator(self.device).manual_seed(seed + at + i) for i in range(len(batch))]
-                began = self.now()
+                began = now(self.device)
                 latents = self.pipe(
                     batch,
                     height=case.px,
@@ -149,18 +146,13 @@ class Studio:
                     generator=noise,
                     output_type="latent",
                 ).images
-                seconds += self.now() - began
+                seconds += now(self.device) - began
                 made += [self.decoded(piece) for piece in latents.split(32)]
         return torch.cat(made), seconds
 
     def decoded(self, latents: Tensor) -> Tensor:
         pictures = self.pipe.vae.decode(latents / self.pipe.vae.config.scaling_factor).sample
         return ((pictures.float() / 2 + 0.5).clamp(0, 1) * 255).round().byte()
-
-    def now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter()
 
     @torch.inference_mode()
     def closeness(self, made: Tensor, reference: Tensor) -> dict[str, float]:
@@ -195,10 +187,8 @@ class Results:
         return not any(all(row[name] == value for name, value in case._asdict().items()) for row in self.rows)
 
     def save(self) -> None:
-        content = {"about": self.about, "guidance": GUIDANCE, "prompts": PROMPTS, "rows": self.rows, "fid": self.fid}
-        beside = self.path.with_suffix(".part")
-        beside.write_text(json.dumps(content, indent=1) + "\n")
-        beside.replace(self.path)
+        content = {"about": self.about, "guidance": GUIDANCE, "prompts": FLOWERS, "rows": self.rows, "fid": self.fid}
+        write_json(self.path, content)
 
 
 def asked_cases(options: argparse.Namespace) -> list[Case]:

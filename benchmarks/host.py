@@ -9,10 +9,7 @@ per round, and what it takes beyond dense is divided by the number of layers. Ne
 
 import argparse
 import contextlib
-import gc
-import json
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,14 +17,17 @@ from typing import Any
 import tomesd
 import torch
 from diffusers import ModelMixin, Transformer2DModel
-from machine import about
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 from tqdm import trange
 
 import todome
+from todome.measuring.machine import about
+from todome.measuring.runs import write_json
+from todome.measuring.timing import measuring, spread, timed
 
+CPU = torch.device("cpu")
 LAYERS = 20
 
 
@@ -53,13 +53,8 @@ def peer_tomesd(model: nn.Module) -> Iterator[None]:
 
 
 def microseconds(call: Callable[[], Any], calls: int) -> float:
-    call()
-    times = []
-    for _ in range(calls):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times) * 1e6 / LAYERS
+    """Per layer, the median of some calls, after one that is not timed."""
+    return statistics.median(timed(call, CPU, calls + 1)[1:]) * 1000 / LAYERS
 
 
 def measure(rounds: int, calls: int) -> dict[str, list[float]]:
@@ -82,7 +77,7 @@ def measure(rounds: int, calls: int) -> dict[str, list[float]]:
 
 def summary(name: str, times: dict[str, list[float]]) -> dict[str, Any]:
     extra = [mine - dense for mine, dense in zip(times[name], times["dense"], strict=True)]
-    low, middle, high = statistics.quantiles(extra, n=4)
+    middle, low, high = spread(extra)
     quartiles = [round(low, 1), round(high, 1)]
     return {"method": name, "us": statistics.median(times[name]), "extra_us": round(middle, 1), "quartiles": quartiles}
 
@@ -94,14 +89,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/host.json"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    gc.disable()
-    with torch.inference_mode():
+    with measuring():
         times = measure(options.rounds, options.calls)
     rows = [summary(name, times) for name in times]
-    machine = about(torch.device("cpu"), "diffusers", "tomesd")
     command = f"benchmarks/host.py --rounds {options.rounds} --calls {options.calls}"
-    result = {"machine": machine, "command": command, "rows": rows}
-    options.out.write_text(json.dumps(result, indent=1))
+    write_json(options.out, {"machine": about(CPU, "diffusers", "tomesd"), "command": command, "rows": rows})
     table = Table("method", "µs per layer", "beyond dense", "quartiles")
     for row in rows:
         table.add_row(row["method"], f"{row['us']:.0f}", f"{row['extra_us']:+.1f}", str(row["quartiles"]))

@@ -10,8 +10,6 @@ plain pipeline sees, bound by the launch of kernels at small sizes. Random weigh
 import argparse
 import contextlib
 import gc
-import itertools
-import json
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,16 +17,19 @@ from typing import Any
 
 import tomesd
 import torch
-from machine import about
 from rich.console import Console
 from rich.table import Table
-from shapes import SHAPES, make_inputs, make_unet
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
 import todome
+from todome.measuring.machine import about
+from todome.measuring.runs import write_json
+from todome.measuring.subjects import ARCHITECTURES, Call, random_inputs, random_unet
+from todome.measuring.timing import captured, measuring, peak_mib, spread, timed
 
+GPU = torch.device("cuda")
 FACTORS = {512: 2, 768: 2, 1024: 2, 1536: 3, 2048: 4}
 FIRST_LEVEL = {"sd15": (("down_blocks.0", "up_blocks.3"), 8), "sdxl": (("down_blocks.1", "up_blocks.1"), 16)}
 
@@ -84,40 +85,13 @@ def methods(unet: Any, shape: str, px: int) -> dict[str, Callable[[], contextlib
 
 def milliseconds(call: Callable[[], Any], calls: int) -> float:
     """The median time of some calls, after one that is not timed."""
-    call()
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(calls + 1)]
-    events[0].record()
-    for event in events[1:]:
-        call()
-        event.record()
-    torch.cuda.synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(events))
-
-
-def peak_mib(call: Callable[[], Any]) -> float:
-    """Working memory of one call, beyond weights and inputs."""
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    call()
-    return (torch.cuda.max_memory_allocated() - before) / 2**20
-
-
-def captured(call: Callable[[], Any]) -> Callable[[], None]:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
+    return statistics.median(timed(call, GPU, calls + 1)[1:])
 
 
 def measure(shape: str, px: int, options: argparse.Namespace, bar: tqdm) -> list[dict[str, Any]]:
     gc.collect()
-    unet = make_unet(shape, "cuda", torch.float16)
-    args, kwargs = make_inputs(unet, px, options.batch)
-
-    def call() -> Any:
-        return unet(*args, **kwargs)
-
+    unet = random_unet(ARCHITECTURES[shape], GPU, torch.float16)
+    call = Call(unet, *random_inputs(unet, (px, px), options.batch))
     known = methods(unet, shape, px)
     times: dict[tuple[str, str], list[float]] = {(mode, name): [] for mode in ("replay", "eager") for name in known}
     peaks, replays, patches = {}, {}, []
@@ -125,7 +99,7 @@ def measure(shape: str, px: int, options: argparse.Namespace, bar: tqdm) -> list
         with patched() as patch:
             patches.append(patch)  # a graph reads its tables, so they must live as long
             milliseconds(call, 3)
-            peaks[name] = peak_mib(call)
+            peaks[name] = peak_mib(call, GPU)
             replays[name] = captured(call)
     for _ in range(rounds_at(px, options.rounds)):
         for name, patched in known.items():
@@ -134,7 +108,7 @@ def measure(shape: str, px: int, options: argparse.Namespace, bar: tqdm) -> list
             times["replay", name].append(milliseconds(replays[name], options.calls))
         bar.update()
     case = {"model": shape, "px": px, "batch": options.batch, "factor": FACTORS[px]}
-    return [{**case, **summary(mode, name, times), "peak_mib": round(peaks[name], 1)} for mode, name in times]
+    return [{**case, **summary(mode, name, times), "peak_mib": round(peaks[name] or 0, 1)} for mode, name in times]
 
 
 def rounds_at(px: int, rounds: int) -> int:
@@ -146,12 +120,12 @@ def summary(mode: str, name: str, times: dict[tuple[str, str], list[float]]) -> 
     """Speed-ups are compared within each round: the clock of a CPU drifts by more than a reduction costs."""
     first, last, mine = times[mode, "dense"], times[mode, "dense again"], times[mode, name]
     speedups = [(a + b) / 2 / c for a, b, c in zip(first, last, mine, strict=True)]
-    low, _, high = statistics.quantiles(speedups, n=4)
+    middle, low, high = spread(speedups)
     return {
         "mode": mode,
         "method": name,
         "ms": round(statistics.median(mine), 3),
-        "speedup": round(statistics.median(speedups), 3),
+        "speedup": round(middle, 3),
         "speedup_quartiles": [round(low, 3), round(high, 3)],
     }
 
@@ -166,17 +140,14 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def save(path: Path, options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    """Whole or not at all, after every case: an interrupted run keeps what it has."""
+    """After every case: an interrupted run keeps what it has."""
     command = f"benchmarks/overhead.py --batch {options.batch} --rounds {options.rounds} --calls {options.calls}"
-    part = path.with_suffix(".part")
-    machine = about(torch.device("cuda"), "diffusers", "tomesd")
-    part.write_text(json.dumps({"machine": machine, "command": command, "rows": rows}, indent=1))
-    part.replace(path)
+    write_json(path, {"machine": about(GPU, "diffusers", "tomesd"), "command": command, "rows": rows})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--models", nargs="+", choices=FIRST_LEVEL, default=list(FIRST_LEVEL))
     parser.add_argument("--sizes", nargs="+", type=int, choices=FACTORS, default=list(FACTORS))
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=12)
@@ -186,10 +157,9 @@ def main() -> None:
     if not torch.cuda.is_available():
         parser.error("this benchmark times CUDA graphs and needs a CUDA GPU")
     torch.backends.cudnn.benchmark = True
-    gc.disable()  # its pauses are longer than what is measured
     rows: list[dict[str, Any]] = []
     cases = [(model, px) for model in options.models for px in options.sizes]
-    with torch.inference_mode(), tqdm(total=sum(rounds_at(px, options.rounds) for _, px in cases), unit="round") as bar:
+    with measuring(), tqdm(total=sum(rounds_at(px, options.rounds) for _, px in cases), unit="round") as bar:
         for model, px in cases:
             bar.set_description(f"{model} {px} px")
             rows += measure(model, px, options, bar)

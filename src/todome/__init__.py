@@ -1,13 +1,13 @@
 """todome: diffusion models made faster by giving attention fewer tokens. One line, no training, the same picture."""
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import typing
 
 from .patch import NothingToReduce, Patch, apply, remove
 from .reductions import Downsample, Merge
 from .tomesd import apply_patch, remove_patch
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from .measuring.evaluation import evaluate
     from .measuring.explanation import explain
     from .measuring.speed import bench
@@ -30,8 +30,13 @@ __version__ = "0.1.0"
 _MEASURING = {"bench": "speed", "evaluate": "evaluation", "explain": "explanation"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     """Measuring is loaded where it is asked for: `import todome` stays light."""
     if name not in _MEASURING:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".measuring.{_MEASURING[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    """What notebooks complete."""
+    return sorted([*__all__, "__version__"])

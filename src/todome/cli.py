@@ -3,6 +3,8 @@
 import os
 import sys
 
+FOR_MEASURING = {"jinja2", "matplotlib", "safetensors", "torchmetrics", "tqdm"}  # in the extra `eval`, not in `demo`
+
 
 def main() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it misses a torchvision that nothing here uses
@@ -15,4 +17,6 @@ def main() -> None:
 
 def lacking(error: ModuleNotFoundError) -> str:
     """What to say where a package is not installed."""
-    return f'Error: This needs {error.name}, which is missing. Install it: pip install "todome[demo]"'
+    package = str(error.name).partition(".")[0]
+    extra = "eval" if package in FOR_MEASURING else "demo"
+    return f'Error: This needs {package}, which is missing. Install it: pip install "todome[{extra}]"'

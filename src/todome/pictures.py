@@ -1,13 +1,13 @@
 """Pictures on disk: PNG files that carry texts, written whole or not at all; and sheets of pictures side by side."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image, ImageChops, ImageDraw, ImageFont, PngImagePlugin
 
+from .files import whole
 from .reductions import reject
 
 MARGIN, GAP, COLUMN = 48, 28, 256  # pixels of a sheet; narrower pictures are enlarged to fill a column
@@ -36,17 +36,6 @@ def check_out(path: Path, *, ending: str = ".png", force: bool = False) -> None:
     if path.exists() and not force:
         remedy = "Choose another name, or overwrite it with --force"
         reject("out", name, "a file that does not exist yet", remedy, FileExistsError)
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A file to write beside another one, which it then replaces: a failure on the way leaves what was there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield beside
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def write_png(

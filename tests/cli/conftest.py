@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 from zoo import small_unet, talking, tiny_pipeline
 
 from todome.commands import app
+from todome.measuring.subjects import ARCHITECTURES
 
 
 @pytest.fixture
@@ -38,6 +39,12 @@ def opened_once(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """For what is not about opening: the command finds the embedded pipeline open already."""
     monkeypatch.setattr("todome.pipelines.open_pipeline", lambda *_, **__: flowers)
     return flowers
+
+
+@pytest.fixture
+def small_sd15(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sd15` means a small UNet."""
+    monkeypatch.setitem(ARCHITECTURES, "sd15", {**small_unet().config})
 
 
 @pytest.fixture(scope="session")

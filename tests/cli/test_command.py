@@ -32,17 +32,20 @@ def test_as_a_module_in_a_process_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("package", "words"),
+    ("package", "words", "extra"),
     [
-        ("typer", ["--help"]),
-        ("diffusers", ["generate", "a", "-o", "a.png"]),
-        ("todome_flowers", ["generate", "a", "-o", "a.png"]),
-        ("PIL", ["demo"]),
+        ("typer", ["--help"], "demo"),
+        ("diffusers", ["generate", "a", "-o", "a.png"], "demo"),
+        ("todome_flowers", ["generate", "a", "-o", "a.png"], "demo"),
+        ("PIL", ["demo"], "demo"),
+        ("tqdm", ["bench"], "eval"),
+        ("jinja2", ["report", "run"], "eval"),
+        ("matplotlib", ["report", "run"], "eval"),
     ],
 )
-def test_a_package_that_is_missing(tmp_path, package, words):
+def test_a_package_that_is_missing(tmp_path, package, words, extra):
     done = python("-c", WITHOUT.format(package=package, words=words), folder=tmp_path)
-    text = f'Error: This needs {package}, which is missing. Install it: pip install "todome[demo]"\n'
+    text = f'Error: This needs {package}, which is missing. Install it: pip install "todome[{extra}]"\n'
     assert (done.returncode, done.stdout, done.stderr) == (1, "", text)
 
 
@@ -55,8 +58,8 @@ def test_help_needs_no_diffusers(tmp_path):
 
 def test_help_tells_every_command(run):
     assert run("--help").exit_code == 0
-    for command in ("generate", "demo"):
-        assert command in run("--help").stdout
+    for command in ("generate", "demo", "eval", "report", "explain", "bench"):
+        assert f" {command} " in run("--help").stdout
         assert run(command, "--help").exit_code == 0
 
 
@@ -71,7 +74,7 @@ def test_the_command_is_installed():
 
 def test_import_todome_loads_nothing_of_the_command():
     code = "import sys, todome; print(*[name for name in sys.modules if name.startswith('todome.')])"
-    loaded = python("-c", code, folder=Path()).stdout.split()
-    assert not {f"todome.{name}" for name in ("cli", "commands", "demo", "generate", "pictures", "pipelines")} & {
-        *loaded
-    }
+    loaded = {name.split(".")[1] for name in python("-c", code, folder=Path()).stdout.split()}
+    of_the_command = {"cli", "commands", "demo", "files", "generate", "measuring", "metrics", "pictures", "pipelines"}
+    assert "patch" in loaded
+    assert not of_the_command & loaded

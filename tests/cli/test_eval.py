@@ -28,11 +28,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Plan, dict[str, Any]]]:
     """What the command asks to be evaluated, in place of the evaluation."""
     seen = []
 
-    def evaluate(plan: Plan, out: Path, **options: Any) -> Evaluation:
+    def carry_out(plan: Plan, out: Path, **options: Any) -> Evaluation:
         seen.append((plan, {"out": out, **options}))
         return Evaluation(plan, {}, [Row((32, 32), "dense", 2, 1, 0.5, 1.0)], out)
 
-    monkeypatch.setattr("todome.measuring.evaluation.evaluate", evaluate)
+    monkeypatch.setattr("todome.measuring.evaluation.carry_out", carry_out)
     return seen
 
 
@@ -73,7 +73,7 @@ def test_what_is_asked_for_by_default(run, asked):
     ((plan, options),) = asked
     methods = ("todome:2", "todo:2", "tome:0.5")
     assert plan == Plan(FLOWERS, methods, sizes=((256, 256),), guidance=3.0)
-    files: dict[str, Any] = {"out": Path("todome-eval"), "lpips": None, "inception": None}
+    files: dict[str, Any] = {"out": Path("todome-eval"), "lpips": None, "inception": None, "pipe": None}
     assert options == {**files, "fid": False, "device": "auto", "dtype": "auto"}
 
 
@@ -88,7 +88,7 @@ def test_every_option_is_passed_on(run, asked):
     drawn: dict[str, Any] = {"pictures": 9, "seed": 3, "steps": 4, "guidance": 2, "scheduler": "ddim", "batch": 3}
     sizes = [(512, 512), (640, 512)]
     assert plan == Plan(["a"], ["todo:2", "tome"], model="any", sizes=sizes, real="photos", **drawn)
-    files: dict[str, Any] = {"out": Path("b"), "lpips": Path("l.ckpt"), "inception": Path("i.pt")}
+    files: dict[str, Any] = {"out": Path("b"), "lpips": Path("l.ckpt"), "inception": Path("i.pt"), "pipe": None}
     assert options == {**files, "fid": True, "device": "cpu", "dtype": "bfloat16"}
 
 
@@ -118,6 +118,6 @@ def test_prompts_that_cannot_be_read(refused):
     told = f"prompts='empty.txt' cannot be used. {allowed} This one has none."
     assert refused("eval", "--prompts", "empty.txt") == told
     told = "prompts=None cannot be used. Allowed: texts; only todome-flowers has its own. "
-    assert refused("eval", "any") == told + "Name a file of them with --prompts."
+    assert refused("eval", "any") == told + "Pass prompts=[...], or --prompts FILE."
     told = "table='sd' cannot be used. Allowed: tome or todo. Leave it out for todome's own."
     assert refused("eval", "--table", "sd") == told

@@ -11,14 +11,17 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from zoo import small_unet, talking, tiny_pipeline
 
+import todome
 from todome import Downsample
 from todome.generate import settings_of
 from todome.hooks import clocks_on
 from todome.measuring.comparing import measures_at, read_picture
-from todome.measuring.drawing import Batch, Studio, own_size
-from todome.measuring.evaluation import FLOWERS, evaluate, gigabytes, plan_for
+from todome.measuring.drawing import Batch, Studio
+from todome.measuring.evaluation import FLOWERS, carry_out, gigabytes, plan_for
 from todome.measuring.runs import Plan, features_path, picture_path, read_results, times_path
+from todome.measuring.subjects import own_size
 from todome.metrics import LPIPS, Inception, frechet_distance, high_frequency, mse, psnr, ssim
 from todome.pictures import read_texts
 
@@ -44,7 +47,7 @@ def lpips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(flowers: Any, lpips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    evaluate(PLAN, folder, pipe=flowers, lpips=lpips)
+    carry_out(PLAN, folder, pipe=flowers, lpips=lpips)
     return folder
 
 
@@ -71,7 +74,7 @@ def calls(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]
 @pytest.fixture
 def again(flowers: Any, folder: Path, lpips: Path) -> Any:
     def again(plan: Plan = PLAN, **options: Any) -> Any:
-        return evaluate(plan, folder, pipe=flowers, **{"lpips": lpips, **options})
+        return carry_out(plan, folder, pipe=flowers, **{"lpips": lpips, **options})
 
     return again
 
@@ -83,7 +86,7 @@ def refusal(call: Any, kind: type[Exception] = ValueError) -> str:
 
 
 def test_a_new_run(tmp_path, flowers, calls, lpips):
-    run = evaluate(PLAN, tmp_path / "run", pipe=flowers, lpips=lpips)
+    run = carry_out(PLAN, tmp_path / "run", pipe=flowers, lpips=lpips)
     assert calls == BATCHES * 2
     assert [(row.method, row.pictures, row.steps) for row in run.rows] == [("dense", 3, 2), ("todome:2", 3, 2)]
     names = sorted(str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if path.is_file())
@@ -93,12 +96,43 @@ def test_a_new_run(tmp_path, flowers, calls, lpips):
     assert not clocks_on(flowers.unet)
 
 
+QUICK: dict[str, Any] = {"pictures": 1, "steps": 1}
+
+
+def test_from_a_notebook_with_a_pipeline_that_is_open(tmp_path, lpips):
+    pipe = talking(tiny_pipeline(unet=small_unet()))
+    run = todome.evaluate(pipe, ["a rose"], ["todome:2"], out=tmp_path / "run", lpips=lpips, sizes=[SIZE], **QUICK)
+    drawn: dict[str, Any] = {"model": "StableDiffusionPipeline", "sizes": [SIZE], **QUICK}
+    assert run.plan == Plan(["a rose"], ["dense", "todome:2"], **drawn)
+    assert [len(row.closeness.psnr) for row in run.rows] == [0, 1]
+    assert not clocks_on(pipe.unet)
+
+
+def test_an_open_pipeline_is_called_by_where_it_comes_from(tmp_path, lpips):
+    pipe = talking(tiny_pipeline(unet=small_unet()))
+    pipe.register_to_config(_name_or_path="some/flowers")
+    run = todome.evaluate(pipe, ["a rose"], ["todome:2"], out=tmp_path / "run", lpips=lpips, **QUICK)
+    assert (run.plan.model, run.plan.sizes) == ("some/flowers", (SIZE,))
+
+
+def test_what_is_no_field_of_a_plan_is_refused():
+    known = "prompts, methods, model, sizes, pictures, seed, steps, guidance, scheduler, batch, real, only"
+    told = f"picture=8 cannot be used. Allowed: the fields {known}. picture is none of them."
+    assert refusal(lambda: todome.evaluate(prompts=["a rose"], picture=8), TypeError) == told
+
+
+def test_a_bare_model_is_refused():
+    allowed = "Allowed: the folder of a pipeline, a hub id, or a pipeline of diffusers that is open."
+    told = f"model='UNet2DConditionModel' cannot be used. {allowed} Pass the pipeline that calls it."
+    assert refusal(lambda: todome.evaluate(small_unet(), ["a rose"]), TypeError) == told
+
+
 def test_the_time_is_that_of_all_batches(finished):
-    dense, todome = read_results(finished).rows
+    dense, reduced = read_results(finished).rows
     times = json.loads(times_path(finished, SIZE, "todome:2").read_text())
     assert [(batch["first"], batch["pictures"], batch["gigabytes"]) for batch in times] == [(0, 2, None), (2, 1, None)]
-    assert todome.seconds == pytest.approx(sum(batch["seconds"] for batch in times) / 3)
-    assert todome.speedup == pytest.approx(dense.seconds / todome.seconds)
+    assert reduced.seconds == pytest.approx(sum(batch["seconds"] for batch in times) / 3)
+    assert reduced.speedup == pytest.approx(dense.seconds / reduced.seconds)
     assert dense.speedup == 1
 
 
@@ -137,7 +171,7 @@ def test_a_finished_run_draws_nothing(folder, again, calls):
 
 def test_the_pipeline_is_not_even_opened(folder, lpips, monkeypatch):
     monkeypatch.setattr("todome.pipelines.open_pipeline", None)
-    assert len(evaluate(PLAN, folder, lpips=lpips, device="cpu").rows) == 2
+    assert len(carry_out(PLAN, folder, lpips=lpips, device="cpu").rows) == 2
 
 
 def test_an_interrupted_run_goes_on(tmp_path, finished, flowers, calls, lpips, monkeypatch):
@@ -149,11 +183,11 @@ def test_an_interrupted_run_goes_on(tmp_path, finished, flowers, calls, lpips, m
         own = Studio.keep
         patch.setattr(Studio, "keep", lambda *words: (own(*words), interrupted()))
         with pytest.raises(KeyboardInterrupt):
-            evaluate(PLAN, tmp_path, pipe=flowers, lpips=lpips)
+            carry_out(PLAN, tmp_path, pipe=flowers, lpips=lpips)
     assert not clocks_on(flowers.unet)
     assert [row.method for row in read_results(tmp_path).rows] == ["dense"]
     calls.clear()
-    run = evaluate(PLAN, tmp_path, pipe=flowers, lpips=lpips)
+    run = carry_out(PLAN, tmp_path, pipe=flowers, lpips=lpips)
     assert calls == BATCHES  # of todome: the pictures of its first batch had no time yet
     assert run.rows[1].closeness == read_results(finished).rows[1].closeness
 
@@ -216,7 +250,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path, flowers):
     (tmp_path / "notes.txt").write_text("a user's own")
     allowed = "Allowed: a new folder, or that of an evaluation. Choose another name."
     for out in (tmp_path, tmp_path / "notes.txt"):
-        told = refusal(lambda out=out: evaluate(PLAN, out, pipe=flowers), FileExistsError)
+        told = refusal(lambda out=out: carry_out(PLAN, out, pipe=flowers), FileExistsError)
         assert told == f"out={str(out)!r} cannot be used. {allowed}"
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -224,7 +258,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path, flowers):
 @pytest.mark.parametrize(
     ("changed", "text"),
     [
-        ({"prompts": []}, "prompts=[] cannot be used. Allowed: at least one. Write one on each line of a file."),
+        ({"prompts": []}, "prompts=[] cannot be used. Allowed: at least one. Say what to draw."),
         ({"pictures": 0}, "pictures=0 cannot be used. Allowed: a whole number of at least 1. Use pictures=1 or more."),
         (
             {"pictures": 1, "real": "x"},
@@ -236,14 +270,14 @@ def test_a_folder_of_something_else_is_refused(tmp_path, flowers):
     ids=str,
 )
 def test_plans_that_cannot_be_drawn(tmp_path, flowers, changed, text):
-    assert refusal(lambda: evaluate(replace(PLAN, **changed), tmp_path / "run", pipe=flowers)) == text
+    assert refusal(lambda: carry_out(replace(PLAN, **changed), tmp_path / "run", pipe=flowers)) == text
     assert not list(tmp_path.iterdir())
 
 
 def test_a_size_the_model_cannot_draw_is_refused_before_the_first_picture(tmp_path, flowers, lpips, calls):
     plan = replace(PLAN, sizes=(SIZE, (33, 32)))
     told = "size='33x32' cannot be used. Allowed: multiples of 8 pixels for this model. The nearest: 32x32 and 40x32."
-    assert refusal(lambda: evaluate(plan, tmp_path, pipe=flowers, lpips=lpips)) == told
+    assert refusal(lambda: carry_out(plan, tmp_path, pipe=flowers, lpips=lpips)) == told
     assert calls == []
 
 
@@ -252,7 +286,7 @@ def test_plans_have_what_suits_the_model():
     assert (plan.prompts, plan.sizes, plan.guidance, plan.steps) == (FLOWERS, ((256, 256),), 3.0, 25)
     assert plan_for("any", ["a"], steps=None).sizes == ()
     told = "prompts=None cannot be used. Allowed: texts; only todome-flowers has its own. "
-    assert refusal(lambda: plan_for("any")) == told + "Name a file of them with --prompts."
+    assert refusal(lambda: plan_for("any")) == told + "Pass prompts=[...], or --prompts FILE."
 
 
 def test_a_model_has_a_size_of_its_own(flowers, pipe):
@@ -301,13 +335,13 @@ def inception(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_fid_to_dense(folder, again, inception, monkeypatch):
     with pytest.warns(UserWarning, match=FEW):
-        dense, todome = again(fid=True, inception=inception).rows
+        dense, reduced = again(fid=True, inception=inception).rows
     seen = [load_file(features_path(folder, SIZE, method))["features"] for method in ("todome:2", "dense")]
     assert [tuple(some.shape) for some in seen] == [(3, 2048)] * 2
-    assert (dense.fid, todome.fid) == (None, frechet_distance(*seen))
+    assert (dense.fid, reduced.fid) == (None, frechet_distance(*seen))
     monkeypatch.setattr(Inception, "forward", None)  # nothing is looked at twice
     with pytest.warns(UserWarning, match=FEW):
-        assert again(fid=True, inception=inception).rows[1].fid == todome.fid
+        assert again(fid=True, inception=inception).rows[1].fid == reduced.fid
 
 
 REAL = torch.rand(5, 8, generator=torch.Generator().manual_seed(0))
@@ -338,7 +372,7 @@ def test_fid_to_a_folder_of_real_pictures(tmp_path, flowers, lpips, glances):
     for looked in ([5, 3, 3], []):  # the second time everything is known
         glances.clear()
         with pytest.warns(UserWarning, match=FEW):
-            run = evaluate(plan, tmp_path / "run", pipe=flowers, lpips=lpips)
+            run = carry_out(plan, tmp_path / "run", pipe=flowers, lpips=lpips)
         assert glances == looked
         assert [row.fid for row in run.rows] == [frechet_distance(MADE, REAL)] * 2
 
@@ -347,10 +381,10 @@ def test_fid_to_a_file_of_features_and_of_pictures_that_are_drawn_again(tmp_path
     save_file({"features": REAL}, tmp_path / "real.safetensors")
     plan = replace(PLAN, real=str(tmp_path / "real.safetensors"))
     with pytest.warns(UserWarning, match=FEW):
-        assert evaluate(plan, tmp_path / "run", pipe=flowers, lpips=lpips).rows[0].fid == frechet_distance(MADE, REAL)
+        assert carry_out(plan, tmp_path / "run", pipe=flowers, lpips=lpips).rows[0].fid == frechet_distance(MADE, REAL)
     picture_path(tmp_path / "run", SIZE, "dense", 0).unlink()
     with pytest.warns(UserWarning, match=FEW):
-        evaluate(plan, tmp_path / "run", pipe=flowers, lpips=lpips)
+        carry_out(plan, tmp_path / "run", pipe=flowers, lpips=lpips)
     assert glances == [3, 3, 3]
 
 
@@ -360,7 +394,7 @@ def test_no_real_pictures(tmp_path, flowers, lpips, glances, calls, name):
     Image.new("RGB", (8, 8)).save(tmp_path / "one/a.png")
     plan = replace(PLAN, real=str(tmp_path / name))
     with pytest.warns(UserWarning, match=FEW):
-        told = refusal(lambda: evaluate(plan, tmp_path / "run", pipe=flowers, lpips=lpips))
+        told = refusal(lambda: carry_out(plan, tmp_path / "run", pipe=flowers, lpips=lpips))
     allowed = "Allowed: a folder with pictures, or a .safetensors file with the tensor `features`."
     found = f"{int(name == 'one')} pictures are there, and FID needs two at the least."
     assert told == f"real={str(tmp_path / name)!r} cannot be used. {allowed} {found}"

@@ -39,7 +39,7 @@ def test_where_the_default_does_nothing_factor_2_is_measured(explained):
 
 def test_as_text(explained):
     text = str(explained)
-    assert text.startswith("small, 512x256 pixels, one picture with guidance, 1 threads of a CPU\nDownsample(factor=2")
+    assert text.startswith("small, 512x256 pixels, one picture with guidance, 1 thread of a CPU\nDownsample(factor=2")
     assert re.search(
         r"\n  level 1, 3 layers: 32x64 = 2048 keys -> 512; attention over them is [\d.]+% of a step\n", text
     )

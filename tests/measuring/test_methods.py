@@ -46,6 +46,7 @@ def test_what_a_name_means(name):
     [
         ("dense", "dense"),
         ("dense:20", "dense, 20 steps"),
+        ("dense:1", "dense, 1 step"),
         ("todome:4,2", "todome 4, 2"),
         ("tome:0.89,stride=3", "tome 0.89, stride=3"),
     ],

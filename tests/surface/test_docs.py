@@ -9,6 +9,7 @@ import pytest
 from zoo import small_unet, tiny_pipeline
 
 import todome
+from todome.measuring.speed import Case, read_bench
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,8 +17,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("script", "results", "page", "count"),
     [
-        ("tables.py", "overhead-h200.json", "speed.md", 3),
+        ("overhead_tables.py", "overhead-h200.json", "speed.md", 1),
+        ("speed_tables.py", "speed-h200.json", "speed.md", 4),
         ("fidelity_tables.py", "fidelity-h200.json", "quality.md", 2),
+        ("ancestors_tables.py", "ancestors-h200.json", "quality.md", 2),
     ],
 )
 def test_tables_are_the_committed_results(script: str, results: str, page: str, count: int):
@@ -62,18 +65,48 @@ def test_host_costs_are_the_committed_results():
     assert f"`Merge` {cost['todome Merge 0.5']} µs, tomesd {cost['tomesd 0.5']} µs" in page
 
 
-def test_readme_quotes_the_committed_results():
-    rows = json.loads((ROOT / "benchmarks/results/overhead-h200.json").read_text())["rows"]
-    readme = (ROOT / "README.md").read_text()
-    for head, model, method in [
-        ("SD 1.5", "sd15", "todome dithered"),
-        ("SDXL", "sdxl", "todome dithered"),
-        ("tomesd 0.5 on SD 1.5", "sd15", "tomesd 0.5"),
-    ]:
-        mine = [r for r in rows if (r["model"], r["method"], r["mode"]) == (model, method, "replay")]
-        line = next(line for line in readme.splitlines() if line.startswith(f"| {head} |"))
-        quoted = [cell.strip(" *") for cell in line.split("|")[2:-1]]
-        assert quoted[: len(mine)] == [f"{row['speedup']:.2f}x" for row in mine]
+def replayed(model: str, method: str, pictures: int = 1) -> list[float]:
+    """The speed-ups of a method at the five sizes, where its name may hold the factor as F."""
+    found = read_bench(ROOT / "benchmarks/results/speed-h200.json")
+    cases = [Case(model, (px, px), pictures, "cuda-graph") for px in FACTORS]
+    names = [method.replace("F", str(FACTORS[case.size[0]])) for case in cases]
+    rows = [row for case, name in zip(cases, names, strict=True) for row in found.of(case) if row.method == name]
+    return [row.speedup for row in rows if row.speedup is not None]
+
+
+FACTORS = {512: 2, 768: 2, 1024: 2, 1536: 3, 2048: 4}
+
+
+@pytest.mark.parametrize(
+    ("head", "model", "method"),
+    [
+        ("SD 1.5", "sd15", "todome:F"),
+        ("SD 2.1", "sd21", "todome:F"),
+        ("SDXL", "sdxl", "todome:F"),
+        ("SDXL, levels 1 + 2", "sdxl", "todome:F,2"),
+        ("tomesd 0.5 on SD 1.5", "sd15", "tomesd:0.5"),
+    ],
+)
+def test_readme_quotes_the_committed_results(head: str, model: str, method: str):
+    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {head} |"))
+    quoted = [cell.strip(" *") for cell in line.split("|")[2:-1]]
+    assert quoted == [f"{speedup:.2f}x" for speedup in replayed(model, method)]
+
+
+@pytest.mark.parametrize("model", ["sd15", "sd21", "sdxl"])
+@pytest.mark.parametrize("pictures", [1, 4])
+def test_todome_is_ahead_of_merging_at_every_size(model: str, pictures: int):
+    assert "ahead of tomesd and of its own Merge at every size" in (ROOT / "docs/speed.md").read_text()
+    for peer in ("tomesd:0.5", "tome:0.5"):
+        pairs = zip(replayed(model, "todome:F", pictures), replayed(model, peer, pictures), strict=True)
+        assert all(ours > theirs for ours, theirs in pairs)
+
+
+def test_what_is_said_of_fid_is_what_was_measured():
+    rows = json.loads((ROOT / "benchmarks/results/ancestors-h200.json").read_text())["tome"]["rows"]
+    fid = {row["method"]: f"{row['fid']:.1f}" for row in rows}
+    said = f"{fid['todome:2']} against {fid['dense']} for dense and {fid['tome:0.5']} for ToMe"
+    assert said in " ".join((ROOT / "README.md").read_text().split())
 
 
 def test_readme_snippet_runs(capsys):
@@ -92,10 +125,11 @@ def test_figure_is_what_the_code_draws(tmp_path):
     assert (tmp_path / "dither.svg").read_text() == (ROOT / "docs/figures/dither.svg").read_text()
 
 
-def test_plot_is_what_the_results_draw(tmp_path):
-    made = tmp_path / "pareto.svg"
-    subprocess.run([sys.executable, ROOT / "docs/figures/pareto.py", made], check=True)
-    assert made.read_text() == (ROOT / "docs/figures/pareto.svg").read_text()
+@pytest.mark.parametrize("name", ["pareto", "speed"])
+def test_plots_are_what_the_results_draw(tmp_path, name: str):
+    made = tmp_path / f"{name}.svg"
+    subprocess.run([sys.executable, ROOT / f"docs/figures/{name}.py", made], check=True)
+    assert made.read_text() == (ROOT / f"docs/figures/{name}.svg").read_text()
 
 
 FOLDERS = ("*.md", "docs/**/*.md", "flowers/**/*.md")

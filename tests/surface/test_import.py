@@ -6,10 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import todome
 
-SURFACE = ["Downsample", "Merge", "NothingToReduce", "Patch", "apply", "apply_patch", "remove", "remove_patch"]
+EAGER = ["Downsample", "Merge", "NothingToReduce", "Patch", "apply", "apply_patch", "remove", "remove_patch"]
+LAZY = ["bench", "evaluate", "explain"]
+SURFACE = sorted([*EAGER, *LAZY])
 HEAVY = {"accelerate", "diffusers", "ldm", "peft", "tomesd", "torchvision", "transformers"}
+HEAVY |= {"PIL", "jinja2", "matplotlib", "rich", "safetensors", "torchmetrics", "typer"}
 
 
 def modules_after(statement: str) -> set[str]:
@@ -39,9 +44,27 @@ def test_applying_loads_neither_diffusers_nor_ldm():
 
 
 def test_the_surface_is_what_it_says():
-    assert sorted(todome.__all__) == SURFACE
+    assert todome.__all__ == SURFACE
+    assert dir(todome) == sorted([*SURFACE, "__version__"])
     public = {name for name, value in vars(todome).items() if not name.startswith("_") and not inspect.ismodule(value)}
-    assert public == set(SURFACE)
+    assert public == set(EAGER)
+
+
+def test_measuring_is_loaded_where_it_is_asked_for():
+    assert not any(name.startswith("todome.measuring") for name in modules_after("import todome; dir(todome)"))
+    for name in LAZY:
+        assert getattr(todome, name).__module__.startswith("todome.measuring.")
+
+
+def test_the_clock_needs_no_pictures():
+    loaded = modules_after("import todome; todome.bench; todome.explain")
+    assert "todome.measuring.timing" in loaded
+    assert not HEAVY & {name.split(".")[0] for name in loaded}
+
+
+def test_other_names_are_not_there():
+    with pytest.raises(AttributeError, match=r"^module 'todome' has no attribute 'nonsense'$"):
+        todome.nonsense  # noqa: B018
 
 
 def test_every_public_name_is_documented():

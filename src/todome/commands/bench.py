@@ -7,26 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..pipelines import DTYPES, EMBEDDED, Size, shown
-from .generate import by_default, parsed_size
+from ..pipelines import EMBEDDED, shown
+from .options import DEVICE, DTYPE, SIDES, SUBJECT, USUAL_METHODS, by_default, sides
 
 if TYPE_CHECKING:
     from ..measuring.speed import Bench, Case, Row
 
-MODEL = "The folder of a pipeline, a hub id, or sd15, sd21, sdxl: UNets of these shapes with random weights."
-METHODS = "dense, todome, todome:2, todome:4,2, todo:2, tome:0.5, tomesd:0.5, ca-tome, deepcache, todome:2+deepcache."
-SIZES = "Of the pictures: a side, or WIDTHxHEIGHT." + by_default("512 1024; 256 512 for the embedded model")
+SIZES = SIDES + by_default("512 1024; 256 512 for the embedded model")
 measured = partial(typer.Option, rich_help_panel="What to measure")
 tuned = partial(typer.Option, rich_help_panel="How to measure")
 
 
 def bench(
-    model: Annotated[str, typer.Argument(metavar="[MODEL]", help=MODEL, show_default=False)] = EMBEDDED,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=SUBJECT)] = EMBEDDED,
     *,
     sizes: Annotated[list[str] | None, measured(metavar="PX...", help=SIZES)] = None,
-    methods: Annotated[
-        list[str] | None, measured(metavar="NAME...", help=METHODS + by_default("todome todo tome"))
-    ] = None,
+    methods: Annotated[list[str] | None, measured(metavar="NAME...", help=USUAL_METHODS)] = None,
     batch: Annotated[list[int] | None, measured(metavar="N...", help="Pictures at once." + by_default(1))] = None,
     compiled: Annotated[bool, measured("--compile", help="With torch.compile too.")] = False,
     cuda_graph: Annotated[bool, measured("--cuda-graph", help="As a CUDA graph too: the GPU's own time.")] = False,
@@ -36,8 +32,8 @@ def bench(
     out: Annotated[
         Path | None, tuned("--out", "-o", metavar="FILE.json", help="Results; what it holds is not measured again.")
     ] = None,
-    device: Annotated[str, tuned(metavar="NAME", help="auto, cpu, cuda, mps, ...")] = "auto",
-    dtype: Annotated[str, tuned(metavar="NAME", help=f"auto, {', '.join(DTYPES)}.")] = "auto",
+    device: Annotated[str, tuned(metavar="NAME", help=DEVICE)] = "auto",
+    dtype: Annotated[str, tuned(metavar="NAME", help=DTYPE)] = "auto",
 ) -> None:
     """Measures how fast a MODEL runs dense and with each method, on this machine.
 
@@ -60,11 +56,6 @@ def bench(
         typer.echo(f"Results: {out}")
 
 
-def sides(texts: list[str] | None) -> list[Size] | None:
-    """Sizes from words such as 512 and 768x512."""
-    return texts and [parsed_size(f"{text}x{text}" if text.isdecimal() else text) for text in texts]  # pyright: ignore
-
-
 def show(found: "Bench") -> None:
     """A table for every case."""
     from rich.console import Console
@@ -84,15 +75,10 @@ def title_of(case: "Case") -> str:
 def cells(row: "Row") -> list[str]:
     if row.ms is None or row.seconds is None or row.per_second is None:
         return [row.note]
+    ms = f"{row.ms:.1f} ± {around(row.ms_quartiles):.1f}"
+    gain = "" if row.speedup is None else f"{row.speedup:.2f}x ± {around(row.speedup_quartiles):.2f}"
     memory = "" if row.mib is None else f"{row.mib:.0f}"
-    gain = f"{row.speedup:.2f}x ± {around(row.speedup_quartiles):.2f}"
-    return [
-        f"{row.ms:.1f} ± {around(row.ms_quartiles):.1f}",
-        gain,
-        f"{row.per_second:.2f}",
-        f"{row.seconds:.2f}",
-        memory,
-    ]
+    return [ms, gain, f"{row.per_second:.2f}", f"{row.seconds:.2f}", memory]
 
 
 def around(quartiles: tuple[float, float] | None) -> float:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .generate import parsed_size
+from .options import parsed_size
 
 
 def demo(

@@ -6,10 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
-from ..pipelines import DTYPES, EMBEDDED, SCHEDULERS
+from ..pipelines import EMBEDDED
 from ..reductions import reject
-from .bench import sides
-from .generate import by_default, present
+from .options import (
+    DEVICE,
+    DTYPE,
+    GUIDANCE,
+    OF_THE_MODEL,
+    SCHEDULER,
+    SIDES,
+    USUAL_METHODS,
+    by_default,
+    present,
+    sides,
+)
 
 drawn = partial(typer.Option, rich_help_panel="What to draw")
 judged = partial(typer.Option, rich_help_panel="What to measure")
@@ -17,9 +27,6 @@ placed = partial(typer.Option, rich_help_panel="Machine and files")
 
 MODEL = "The folder of a pipeline, or a hub id."
 PROMPTS = "A prompt on each line; lines that begin with # are left out." + by_default(f"20 flowers for {EMBEDDED}")
-METHODS = "todome:2, todo:2, tome:0.5, dense:20 (fewer steps), tomesd:0.5, deepcache:3, todome:2+deepcache, ..."
-SIZES = "A side, or WIDTHxHEIGHT." + by_default("the model's")
-NAMES = f"One of {', '.join(SCHEDULERS)}." + by_default("the model's")
 TABLE = "Measure what a paper's table has and show it in its layout: tome or todo."
 FID = "FID to the dense pictures."
 REAL = "FID to real pictures instead: a folder, or a .safetensors file with their features."
@@ -27,18 +34,18 @@ OUT = "The folder of the run. One that was interrupted goes on."
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(metavar="[MODEL]", help=MODEL)] = EMBEDDED,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)] = EMBEDDED,
     *,
     prompts: Annotated[Path | None, drawn(metavar="FILE", help=PROMPTS)] = None,
     methods: Annotated[
-        list[str] | None, drawn(metavar="NAME...", help=METHODS + by_default("todome todo tome"))
+        list[str] | None, drawn(metavar="NAME...", help="dense:20 (fewer steps), " + USUAL_METHODS)
     ] = None,
-    sizes: Annotated[list[str] | None, drawn(metavar="PX...", help=SIZES)] = None,
+    sizes: Annotated[list[str] | None, drawn(metavar="PX...", help=SIDES + OF_THE_MODEL)] = None,
     pictures: Annotated[int, drawn("--pictures", "-n", help="Of each method and size.")] = 16,
     seed: Annotated[int, drawn(help="Picture i starts from the noise of SEED + i.")] = 0,
     steps: Annotated[int | None, drawn(help="Of every picture." + by_default(25))] = None,
-    guidance: Annotated[float | None, drawn(help="How much the prompt counts." + by_default("the model's"))] = None,
-    scheduler: Annotated[str | None, drawn(metavar="NAME", help=NAMES)] = None,
+    guidance: Annotated[float | None, drawn(help=GUIDANCE)] = None,
+    scheduler: Annotated[str | None, drawn(metavar="NAME", help=SCHEDULER)] = None,
     batch: Annotated[int, drawn(help="Pictures drawn at once.")] = 1,
     table: Annotated[str | None, judged(metavar="NAME", help=TABLE)] = None,
     fid: Annotated[bool, judged("--fid", help=FID)] = False,
@@ -46,8 +53,8 @@ def evaluate(
     lpips: Annotated[Path | None, judged(metavar="FILE", help="Weights of LPIPS.")] = None,
     inception: Annotated[Path | None, judged(metavar="FILE", help="Weights of Inception, for FID.")] = None,
     out: Annotated[Path, placed("--out", "-o", metavar="RUN", help=OUT)] = Path("todome-eval"),
-    device: Annotated[str, placed(metavar="NAME", help="auto, cpu, cuda, mps, ...")] = "auto",
-    dtype: Annotated[str, placed(metavar="NAME", help=f"auto, {', '.join(DTYPES)}.")] = "auto",
+    device: Annotated[str, placed(metavar="NAME", help=DEVICE)] = "auto",
+    dtype: Annotated[str, placed(metavar="NAME", help=DTYPE)] = "auto",
 ) -> None:
     """Measures how close to dense each method draws, and how fast.
 
@@ -55,17 +62,18 @@ def evaluate(
 
     [dim]todome eval --methods todome:2 todo:2 tome:0.5 --pictures 8 -o run[/dim]
     """
-    from ..measuring.evaluation import evaluate, plan_for
+    from ..measuring.evaluation import evaluate
     from ..measuring.tables import closeness_table, table_named
 
     paper = table_named(table) if table else None
     fields: dict[str, Any] = paper.fields(model, sides(sizes)) if paper else {"sizes": sides(sizes), "methods": []}
     asked = {"pictures": pictures, "seed": seed, "steps": steps, "guidance": guidance, "scheduler": scheduler}
     asked |= {"batch": batch, "real": real and str(real), "prompts": prompts and read_prompts(prompts)}
-    plan = plan_for(model, **fields | present(**asked) | {"methods": [*fields["methods"], *(methods or [])] or None})
+    fields |= present(**asked) | {"methods": [*fields["methods"], *(methods or [])] or None}
     fid = fid or (paper is not None and paper.fid)
+    files = {"out": out, "lpips": lpips, "inception": inception}
     try:
-        run = evaluate(plan, out, fid=fid, lpips=lpips, inception=inception, device=device, dtype=dtype)
+        run = evaluate(model, fid=fid, device=device, dtype=dtype, **files, **fields)
     except KeyboardInterrupt:
         typer.echo(f"Interrupted. What is drawn is in {out}: the same command goes on.", err=True)
         raise typer.Exit(130) from None

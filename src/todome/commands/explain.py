@@ -4,22 +4,19 @@ from typing import Annotated
 
 import typer
 
-from ..pipelines import DTYPES, EMBEDDED
-from .bench import MODEL
-from .generate import by_default, levels, parsed_size
+from ..pipelines import EMBEDDED
+from .options import DEVICE, DTYPE, OF_THE_MODEL, SUBJECT, by_default, levels, parsed_size
 
 
 def explain(
-    model: Annotated[str, typer.Argument(metavar="[MODEL]", help=MODEL, show_default=False)] = EMBEDDED,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=SUBJECT)] = EMBEDDED,
     *,
-    size: Annotated[
-        str | None, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels." + by_default("the model's own"))
-    ] = None,
+    size: Annotated[str | None, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels." + OF_THE_MODEL)] = None,
     factor: Annotated[
         list[str] | None, typer.Option(metavar="F", help="As in todome generate." + by_default("auto"))
     ] = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, mps, ...")] = "auto",
-    dtype: Annotated[str, typer.Option(metavar="NAME", help=f"auto, {', '.join(DTYPES)}.")] = "auto",
+    device: Annotated[str, typer.Option(metavar="NAME", help=DEVICE)] = "auto",
+    dtype: Annotated[str, typer.Option(metavar="NAME", help=DTYPE)] = "auto",
 ) -> None:
     """Says what attention costs on a MODEL, level by level, what can be gained, and whether it pays.
 

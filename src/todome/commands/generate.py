@@ -8,22 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from ..grid import Phase
-from ..pipelines import DTYPES, EMBEDDED, SCHEDULERS, Size, shown
+from ..pipelines import EMBEDDED, shown
 from ..reductions import Downsample, Merge, Reduction
+from .options import DEVICE, DTYPE, GUIDANCE, OF_THE_MODEL, SCHEDULER, by_default, levels, parsed_size, present
 
 drawn = partial(typer.Option, rich_help_panel="What to draw")
 reduced = partial(typer.Option, rich_help_panel="How much to reduce")
 placed = partial(typer.Option, rich_help_panel="Machine and files")
 
-
-def by_default(what: object) -> str:
-    return rf" [dim]\[default: {what}][/dim]"
-
-
-MODELS = by_default("the model's")
 AGAIN = "Make this picture of todome's again; other options change it."
 PIPELINE = "A text-to-image pipeline of diffusers." + by_default(f"{EMBEDDED}, which is embedded")
-NAMES = f"One of {', '.join(SCHEDULERS)}." + MODELS
 FACTOR = "Keep 1 key in F x F at level 1, the finest; 4,2 is for levels 1 and 2; auto goes by the size."
 FACTORS = FACTOR + by_default("2 for the embedded model, else auto")
 RATIOS = "Merge this share of tokens (ToMe) instead; 0.5,0.3 is for levels 1 and 2."
@@ -37,10 +31,10 @@ def generate(
     like: Annotated[Path | None, drawn(metavar="FILE.png", help=AGAIN)] = None,
     model: Annotated[str | None, drawn(metavar="FOLDER_OR_HUB_ID", help=PIPELINE)] = None,
     negative: Annotated[str | None, drawn(metavar="TEXT", help="What to keep away from.")] = None,
-    size: Annotated[str | None, drawn(metavar="WIDTHxHEIGHT", help="In pixels." + MODELS)] = None,
-    steps: Annotated[int | None, drawn(help="More are finer and slower." + MODELS)] = None,
-    guidance: Annotated[float | None, drawn(help="How much the prompt counts." + MODELS)] = None,
-    scheduler: Annotated[str | None, drawn(metavar="NAME", help=NAMES)] = None,
+    size: Annotated[str | None, drawn(metavar="WIDTHxHEIGHT", help="In pixels." + OF_THE_MODEL)] = None,
+    steps: Annotated[int | None, drawn(help="More are finer and slower." + OF_THE_MODEL)] = None,
+    guidance: Annotated[float | None, drawn(help=GUIDANCE)] = None,
+    scheduler: Annotated[str | None, drawn(metavar="NAME", help=SCHEDULER)] = None,
     seed: Annotated[int | None, drawn(help=SEED)] = None,
     count: Annotated[int, drawn(min=1, help="How many, with seeds SEED, SEED + 1, ...")] = 1,
     factor: Annotated[list[str] | None, reduced(metavar="F", help=FACTORS)] = None,
@@ -50,10 +44,8 @@ def generate(
     start: Annotated[float | None, reduced(help="Dense before this share of the steps." + by_default(0))] = None,
     stop: Annotated[float | None, reduced(help="Dense after this share of the steps." + by_default(1))] = None,
     out: Annotated[Path, placed("--out", "-o", metavar="FILE.png", help="Where the picture goes.")],
-    device: Annotated[str | None, placed(metavar="NAME", help="auto, cpu, cuda, mps, ..." + by_default("auto"))] = None,
-    dtype: Annotated[
-        str | None, placed(metavar="NAME", help=f"auto, {', '.join(DTYPES)}." + by_default("auto"))
-    ] = None,
+    device: Annotated[str | None, placed(metavar="NAME", help=DEVICE + by_default("auto"))] = None,
+    dtype: Annotated[str | None, placed(metavar="NAME", help=DTYPE + by_default("auto"))] = None,
     force: Annotated[bool, placed("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Makes a picture from a PROMPT, with attention on fewer tokens.
@@ -91,21 +83,8 @@ def save(settings: Any, outs: list[Path], force: bool) -> None:
     typer.echo(done)
 
 
-def present(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
 def numbered(out: Path, count: int) -> list[Path]:
     return [out] if count == 1 else [out.with_stem(f"{out.stem}-{i}") for i in range(1, count + 1)]
-
-
-def parsed_size(text: str | None) -> Size | None:
-    if text is None:
-        return None
-    width, times, height = text.lower().partition("x")
-    if not (times and width.isdecimal() and height.isdecimal()):
-        raise typer.BadParameter(f"{text!r} is not WIDTHxHEIGHT, such as 256x192.", param_hint="--size")
-    return int(width), int(height)
 
 
 def chosen(
@@ -124,16 +103,3 @@ def chosen(
         return None
     setting = {"factor": levels("--factor", factor)} if factor else {"ratio": levels("--ratio", ratio)} if ratio else {}
     return kind(**{**(vars(base) if type(base) is kind else {}), **setting, **rest})
-
-
-def levels(option: str, given: list[str]) -> Any:
-    """One number, or one for each level, or "auto"."""
-    if given == ["auto"] and option == "--factor":
-        return "auto"
-    texts = ",".join(given).split(",")
-    try:
-        numbers = [float(text) if "." in text else int(text) for text in texts]
-    except ValueError:
-        allowed = "a number, or one for each level, such as " + ("4,2; or auto" if option == "--factor" else "0.5,0.3")
-        raise typer.BadParameter(f"{','.join(given)!r} is not {allowed}.", param_hint=option) from None
-    return tuple(numbers) if len(numbers) > 1 else numbers[0]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .generate import by_default
+from .options import by_default
 
 RUN = "The folder of an evaluation, as todome eval makes it; it need not be finished."
 OUT = "Where it goes." + by_default("RUN/report.html")

@@ -13,12 +13,12 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor, nn
 
+from ..files import whole
 from ..metrics import LPIPS, Inception, frechet_distance, high_frequency, ms_ssim, mse, psnr, ssim
 from ..metrics.inputs import needed
 from ..metrics.lpips import SMALLEST
 from ..metrics.pixels import HALVINGS, WINDOW
 from ..metrics.weights import read_safetensors
-from ..pictures import whole
 from ..pipelines import Size
 from ..reductions import reject
 from .runs import Closeness, Plan, features_path, picture_path

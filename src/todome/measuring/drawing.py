@@ -17,9 +17,10 @@ from tqdm import tqdm
 from .. import pipelines
 from ..generate import Made, Settings, as_made, call_options
 from ..pictures import write_png
-from ..pipelines import Size, check_size, clear_about_memory, denoiser, sampler_title, scheduled, shown
+from ..pipelines import Size, check_size, clear_about_memory, sampler_title, scheduled, shown
 from .methods import Method, method_named
 from .runs import Plan, features_path, picture_path, times_path, write_json
+from .subjects import own_size
 from .timing import now
 
 
@@ -132,12 +133,6 @@ class Studio:
         picture_path(self.folder, size, method.name, 0).parent.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor() as pool:
             list(pool.map(write, settings, pixels))
-
-
-def own_size(pipe: Any) -> Size:
-    side = getattr(pipe, "default_sample_size", None) or denoiser(pipe).config.sample_size  # of the latents
-    height, width = side if isinstance(side, (list, tuple)) else (side, side)
-    return width * pipe.vae_scale_factor, height * pipe.vae_scale_factor
 
 
 def read_times(path: Path) -> list[Batch]:

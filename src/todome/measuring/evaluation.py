@@ -1,8 +1,8 @@
-"""`todome eval`: the same pictures dense and with each method, how close they are and how fast they were.
+"""`todome.evaluate`: the same pictures dense and with each method, how close they are and how fast they were.
 
-    from todome.measuring.evaluation import evaluate, plan_for
+    import todome
 
-    run = evaluate(plan_for(prompts=["a red tulip", "white daisies"], methods=["todome:2", "tome:0.5"]), "run")
+    run = todome.evaluate(prompts=["a red tulip", "white daisies"], methods=["todome:2", "tome:0.5"], out="run")
     for row in run.rows:
         print(row.method, row.speedup, row.closeness.psnr)
 
@@ -12,18 +12,19 @@ A run that was interrupted goes on where it stopped, in the same folder.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..generate import Settings, recommended
+from ..patch import is_pipeline
 from ..pipelines import EMBEDDED, Size
 from ..reductions import reject
 from .comparing import Jury, find_inception, find_lpips
 from .drawing import Batch, Studio
 from .machine import about
-from .methods import Method, method_named, methods_named
+from .methods import Method, method_named, methods_named, usual_methods
 from .runs import Evaluation, Plan, Row, plan_of, save_results, times_path, write_json
 
 KINDS = ("daisy", "dandelion", "rose", "sunflower", "tulip")
@@ -36,6 +37,46 @@ FLOWERS = (  # what the embedded model can draw
 Found: TypeAlias = Mapping[str, Any]
 
 
+def evaluate(
+    model: Any = EMBEDDED,
+    prompts: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    *,
+    out: str | os.PathLike[str] = "todome-eval",
+    fid: bool = False,
+    lpips: str | os.PathLike[str] | None = None,
+    inception: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    **given: Any,
+) -> Evaluation:
+    """Draws the same pictures dense and with each method, and measures how close they are and how fast they were.
+
+    Important:
+        model: The folder of a pipeline, a hub id, or a pipeline that is open, which is left as it was.
+        prompts: What to draw. The embedded model has its own.
+        methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.measuring.methods`. Dense is always there.
+        out: The folder of the run. One that is there goes on; methods and pictures can be added to it.
+        given: The other fields of `todome.measuring.runs.Plan`: sizes, pictures, seed, steps, guidance, scheduler, ...
+
+    To tinker with:
+        fid: Measure FID too, to the dense pictures. With `real`, it is measured anyway, to those.
+        lpips, inception: Files of weights. Without them they are looked for where `todome.metrics` says.
+        device, dtype: Of a model that is to be opened. "auto" takes the GPU in float16, else the CPU in float32.
+    """
+    pipe = None if isinstance(model, str) else model
+    plan = plan_for(model if pipe is None else name_of(pipe), prompts, methods=methods, **given)
+    return carry_out(plan, out, fid=fid, lpips=lpips, inception=inception, pipe=pipe, device=device, dtype=dtype)
+
+
+def name_of(pipe: Any) -> str:
+    """Where an open pipeline comes from, or else its class."""
+    if not is_pipeline(pipe):
+        allowed = "the folder of a pipeline, a hub id, or a pipeline of diffusers that is open"
+        reject("model", type(pipe).__name__, allowed, "Pass the pipeline that calls it", TypeError)
+    return str(getattr(pipe.config, "_name_or_path", None) or type(pipe).__name__)
+
+
 def plan_for(model: str = EMBEDDED, prompts: Sequence[str] | None = None, **given: Any) -> Plan:
     """A plan with what suits the model where nothing is given. The embedded one has its own prompts and size.
 
@@ -44,16 +85,23 @@ def plan_for(model: str = EMBEDDED, prompts: Sequence[str] | None = None, **give
         prompts: What to draw.
         given: The other fields of Plan; None is as good as nothing.
     """
-    usual = recommended(model)
+    check_fields(given)
     if prompts is None and model != EMBEDDED:
-        reject("prompts", None, f"texts; only {EMBEDDED} has its own", "Name a file of them with --prompts")
-    methods = ("todome:2", "todo:2", "tome:0.5") if model == EMBEDDED else ("todome", "todo", "tome")
-    own: dict[str, Any] = {"prompts": FLOWERS, "methods": methods, "model": model, "guidance": usual.guidance}
-    own["sizes"] = (usual.size,) if usual.size else ()
+        reject("prompts", None, f"texts; only {EMBEDDED} has its own", "Pass prompts=[...], or --prompts FILE")
+    usual = recommended(model)
+    own: dict[str, Any] = {"prompts": FLOWERS, "methods": usual_methods(model), "model": model}
+    own |= {"guidance": usual.guidance, "sizes": (usual.size,) if usual.size else ()}
     return Plan(**own | {name: value for name, value in {"prompts": prompts, **given}.items() if value is not None})
 
 
-def evaluate(
+def check_fields(given: Found) -> None:
+    known = [field.name for field in fields(Plan)]
+    for name in given:
+        if name not in known:
+            reject(name, given[name], f"the fields {', '.join(known)}", f"{name} is none of them", TypeError)
+
+
+def carry_out(
     plan: Plan,
     out: str | os.PathLike[str] = "todome-eval",
     *,
@@ -68,11 +116,8 @@ def evaluate(
 
     Args:
         plan: What to draw: `plan_for(...)`, or a Plan.
-        out: The folder of the run. One that is there goes on; methods and pictures can be added to it.
-        fid: Measure FID too, to the dense pictures. Where `plan.real` names others, it is measured anyway, to those.
-        lpips, inception: Files of weights. Without them they are looked for where `todome.metrics` says.
-        pipe: The pipeline of `plan.model`, where it is open already. It is left as it was.
-        device, dtype: "auto" takes the GPU in float16 if there is one, else the CPU in float32.
+        pipe: The pipeline of `plan.model`, where it is open already.
+        out, fid, lpips, inception, device, dtype: As in `evaluate`.
     """
     fid, folder = fid or plan.real is not None, Path(out)
     studio = Studio(checked(plan, fid), folder, pipe, device, dtype)
@@ -92,7 +137,7 @@ def checked(plan: Plan, fid: bool) -> Plan:
     """A plan that can be drawn, with dense as its first method."""
     Settings(seed=plan.seed, steps=plan.steps, guidance=plan.guidance, scheduler=plan.scheduler)
     if not plan.prompts:
-        reject("prompts", plan.prompts, "at least one", "Write one on each line of a file")
+        reject("prompts", plan.prompts, "at least one", "Say what to draw")
     for field, least in (("pictures", 2 if fid else 1), ("batch", 1)):
         if getattr(plan, field) < least:
             reject(field, getattr(plan, field), f"a whole number of at least {least}", f"Use {field}={least} or more")

@@ -15,7 +15,8 @@ def chip(device: torch.device) -> str:
     """What computes, for people."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{torch.get_num_threads()} threads of a CPU" if device.type == "cpu" else device.type
+    threads = torch.get_num_threads()
+    return f"{threads} thread{'s' * (threads != 1)} of a CPU" if device.type == "cpu" else device.type
 
 
 def about(device: torch.device, *packages: str) -> dict[str, Any]:

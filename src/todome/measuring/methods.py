@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..patch import apply
+from ..pipelines import EMBEDDED
 from ..reductions import Downsample, Merge, Reduction, reject
 from .peers import ALIKE, PEERS, Kind, Peer
 
@@ -23,6 +24,11 @@ REDUCTIONS: dict[str, Reduction] = {
     "todo": Downsample("auto", phase="fixed"),
     "tome": Merge(0.5),
 }
+
+
+def usual_methods(model: Any) -> tuple[str, ...]:
+    """What is measured unless told otherwise; "auto" would leave the small pictures of the embedded model dense."""
+    return ("todome:2", "todo:2", "tome:0.5") if model == EMBEDDED else ("todome", "todo", "tome:0.5")
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,9 @@ class Method:
     @property
     def title(self) -> str:
         """The name as a table shows it."""
-        return f"dense, {self.steps} steps" if self.steps else self.name.replace(":", " ").replace(",", ", ")
+        if self.steps:
+            return f"dense, {self.steps} step{'s' * (self.steps != 1)}"
+        return self.name.replace(":", " ").replace(",", ", ")
 
     @contextmanager
     def on(self, target: Any) -> Iterator[Sequence[Kind]]:

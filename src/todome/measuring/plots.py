@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from ..pictures import whole
+from ..files import whole
 from ..pipelines import Size, shown
 from ..reductions import Downsample
 from .methods import Method, method_named

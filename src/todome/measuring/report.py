@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
-from ..pictures import check_out, difference, whole
+from ..files import whole
+from ..pictures import check_out, difference
 from ..pipelines import Size, shown
 from ..reductions import reject
 from .methods import method_named

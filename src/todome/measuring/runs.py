@@ -7,12 +7,12 @@ RUN/results.json                      the rows that tables and reports are made 
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..files import whole
 from ..pipelines import EMBEDDED, Size, shown
 from ..reductions import reject
 
@@ -103,14 +103,9 @@ def file_name(method: str) -> str:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Beside the file first, so that it is there whole or as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with whole(path) as beside:
         beside.write_text(json.dumps(content, indent=1) + "\n")
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def plan_of(found: Mapping[str, Any]) -> Plan:

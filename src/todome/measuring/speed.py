@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -14,7 +14,7 @@ from ..patch import denoisers, is_pipeline
 from ..pipelines import EMBEDDED, Size, clear_about_memory, shown
 from ..reductions import reject
 from .machine import about
-from .methods import Method, methods_named
+from .methods import Method, methods_named, usual_methods
 from .peers import Kind
 from .runs import write_json
 from .subjects import Call, call_of, open_subject
@@ -23,17 +23,8 @@ from .timing import MODES, Mode, captured, measuring, milliseconds, now, peak_mi
 AGAIN = "dense again"  # the drift of the machine: dense, measured as the last of every round
 
 
-class Usual(NamedTuple):
-    """What is measured unless told otherwise."""
-
-    sizes: Sequence[Size]
-    methods: Sequence[str]
-
-
-USUAL = {
-    True: Usual([(256, 256), (512, 512)], ["todome:2", "todo:2", "tome:0.5"]),  # of the embedded model
-    False: Usual([(512, 512), (1024, 1024)], ["todome", "todo", "tome:0.5"]),
-}
+def usual_sizes(model: Any) -> list[Size]:
+    return [(256, 256), (512, 512)] if model == EMBEDDED else [(512, 512), (1024, 1024)]
 
 
 @dataclass(frozen=True)
@@ -54,7 +45,7 @@ class Row:
     method: str
     ms: float | None  # of a denoiser call, the median; None where it did not run
     ms_quartiles: tuple[float, float] | None = None
-    speedup: float | None = None  # over dense, the median over the rounds
+    speedup: float | None = None  # over dense, the median over the rounds; None where dense did not run
     speedup_quartiles: tuple[float, float] | None = None
     seconds: float | None = None  # per picture
     mib: float | None = None  # working memory of a call
@@ -117,12 +108,12 @@ def bench(
         name: What to call a model that is open; its class unless given.
         progress: Show a bar.
     """
-    usual = USUAL[model == EMBEDDED]
-    chosen = [check_timeable(method) for method in methods_named(methods or usual.methods)]
+    sizes, methods = sizes or usual_sizes(model), methods or usual_methods(model)
+    chosen = [check_timeable(method) for method in methods_named(methods)]
     check_modes(modes)
     target = open_subject(model, device, dtype) if isinstance(model, str) else model
     called = name or (model if isinstance(model, str) else type(model).__name__)
-    cases = [Case(called, size, count, mode) for size in sizes or usual.sizes for count in pictures for mode in modes]
+    cases = [Case(called, size, count, mode) for size in sizes for count in pictures for mode in modes]
     found = begun(out, target, steps)
     left = [case for case in cases if lacking(found, case, chosen)]
     with tqdm(total=len(left) * rounds * (len(chosen) + 1), disable=not progress, leave=False) as bar:
@@ -234,22 +225,19 @@ class Course:
     def row(self, name: str) -> Row:
         if name in self.notes:
             return Row(self.case, name, None, note=self.notes[name])
-        ms, dense, again = self.times[name], self.times["dense"], self.times[AGAIN]
-        speedups = [(a + b) / 2 / mine for a, b, mine in zip(dense, again, ms, strict=True)]
-        middle, low, high = rounded(spread(ms))
-        gain, gain_low, gain_high = rounded(spread(speedups))
+        middle, low, high = rounded(spread(self.times[name]))
         seconds = (self.steps * middle / 1000 + self.rest) / self.case.pictures
         mib = self.peaks[name]
-        return Row(
-            self.case,
-            name,
-            middle,
-            (low, high),
-            gain,
-            (gain_low, gain_high),
-            round(seconds, 4),
-            mib and round(mib, 1),
-        )
+        row = Row(self.case, name, middle, (low, high), seconds=round(seconds, 4), mib=mib and round(mib, 1))
+        if {"dense", AGAIN} & self.notes.keys():
+            return row
+        gain, low, high = rounded(spread(self.speedups(name)))
+        return replace(row, speedup=gain, speedup_quartiles=(low, high))
+
+    def speedups(self, name: str) -> list[float]:
+        """Within each round, over the mean of dense before and after: the machine may drift from round to round."""
+        dense, again, mine = (self.times[one] for one in ("dense", AGAIN, name))
+        return [(a + b) / 2 / c for a, b, c in zip(dense, again, mine, strict=True)]
 
 
 def rounded(values: Sequence[float]) -> Iterator[float]:

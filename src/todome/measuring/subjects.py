@@ -117,7 +117,7 @@ def own_size(target: Any) -> Size:
     """The size that a model draws unless told otherwise."""
     model = denoiser(target) if is_pipeline(target) else target
     scale = getattr(target, "vae_scale_factor", PIXELS)
-    side = model.config.sample_size
+    side = getattr(target, "default_sample_size", None) or model.config.sample_size  # of the latents
     height, width = (side, side) if isinstance(side, int) else side
     return width * scale, height * scale
 

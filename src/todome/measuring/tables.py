@@ -84,8 +84,8 @@ def tome_table(run: Evaluation) -> str:
             "size": lambda row: shown(row.size) if len(dense) > 1 else NONE,
             "r%": lambda row: title(row) if merged(row) is None else f"{100 * (merged(row) or 0):g}",
             "FID ↓": lambda row: number(row.fid, 2),
-            "s/im ↓": lambda row: times(row.seconds, dense[row.size].seconds, 3, "as fast"),
-            "GB/im ↓": lambda row: times(row.gigabytes, dense[row.size].gigabytes, 2, "less"),
+            "s/im ↓": lambda row: compared(row.seconds, dense[row.size].seconds),
+            "GB/im ↓": lambda row: compared(row.gigabytes, dense[row.size].gigabytes),
         },
     )
 
@@ -98,10 +98,11 @@ def merged(row: Row) -> float | None:
     return 0.0 if row.is_dense else None
 
 
-def times(value: float | None, dense: float | None, digits: int, what: str) -> str:
+def compared(value: float | None, dense: float | None) -> str:
+    """A value, and in brackets how many times smaller it is than that of dense."""
     if value is None or dense is None or value == dense:
-        return number(value, digits)
-    return f"{value:.{digits}f} ({dense / value:.2f}x {what})"
+        return number(value, 3)
+    return f"{value:.3f} ({dense / value:.2f}x)"
 
 
 def todo_table(run: Evaluation) -> str:

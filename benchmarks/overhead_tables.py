@@ -1,6 +1,6 @@
-"""The tables of docs/speed.md, made from the results of overhead.py.
+"""The table of docs/speed.md that is made from the results of overhead.py.
 
-python benchmarks/tables.py benchmarks/results/overhead-h200.json
+python benchmarks/overhead_tables.py benchmarks/results/overhead-h200.json
 """
 
 import json
@@ -29,15 +29,6 @@ def speed_table(rows: list[dict[str, Any]], mode: str) -> str:
     return "\n".join(lines)
 
 
-def memory_table(rows: list[dict[str, Any]]) -> str:
-    methods = ["dense", "todome dithered", "todome Merge 0.5", "tomesd 0.5"]
-    lines = [f"| model, px | {' | '.join(COLUMNS[name] for name in methods)} |", "|---" * (len(methods) + 1) + "|"]
-    for case in cases(rows):
-        found = {row["method"]: row["peak_mib"] for row in rows if same_case(row, case)}
-        lines.append(f"| {NAMES[case[0]]}, {case[1]} | {' | '.join(f'{found[name]:.0f}' for name in methods)} |")
-    return "\n".join(lines)
-
-
 def cases(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
     return list(dict.fromkeys((row["model"], row["px"], row["factor"]) for row in rows))
 
@@ -48,8 +39,7 @@ def same_case(row: dict[str, Any], case: tuple[str, int, int]) -> bool:
 
 def main() -> None:
     rows = json.loads(Path(sys.argv[1]).read_text())["rows"]
-    for table in (speed_table(rows, "replay"), speed_table(rows, "eager"), memory_table(rows)):
-        print(table, end="\n\n")
+    print(speed_table(rows, "replay"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,150 @@
+"""`todome bench`: from words to tables; how it goes on, and what it refuses."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from todome.hooks import clocks_on
+from todome.measuring.methods import EXAMPLES
+from todome.measuring.speed import Course, read_bench
+
+QUICK = ("--methods", "todome:2", "--rounds", 1)
+OUT = ("-o", "speed.json")
+MEASURED = r"[\d.]+ ± [\d.]+ │ [\d.]+x ± [\d.]+ │ [\d.]+ │ [\d.]+ │ │"
+
+
+@pytest.fixture(autouse=True)
+def quick(small_sd15: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("todome.measuring.timing.MOST_CALLS", 3)
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The sizes that were measured."""
+    seen: list[Any] = []
+    own = Course.run
+    monkeypatch.setattr(Course, "run", lambda self, *rest: seen.append(self.case.size) or own(self, *rest))
+    return seen
+
+
+def told(result: Any) -> str:
+    """What a run without mishap prints, its lines in one."""
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return " ".join(result.stdout.split())
+
+
+def test_a_table_for_every_size(run, folder):
+    Path("tiny").symlink_to(folder)
+    methods = ("dense", "todome:2", "todo:2", "tome")
+    text = told(run("bench", "tiny", "--sizes", 32, 64, "--methods", *methods))
+    for size in ("32x32", "64x64"):
+        assert f"tiny, {size} pixels, 1 at once, eager" in text
+    for method in (*methods, "dense again"):
+        assert len(re.findall(f"│ {method} │ {MEASURED}", text)) == 2
+    assert not list(Path().glob("*.json"))
+
+
+def test_a_table_for_every_batch(run):
+    text = told(run("bench", "sd15", "--sizes", "64x32", "--batch", 1, 2, *QUICK))
+    assert re.findall(r"sd15, (\w+) pixels, (\d) at once, eager", text) == [("64x32", "1"), ("64x32", "2")]
+
+
+def test_what_was_measured_is_not_measured_again(run, sizes):
+    table, _, end = told(run("bench", "sd15", "--sizes", 32, *QUICK, *OUT)).partition("Results: speed.json")
+    assert not end
+    assert told(run("bench", "sd15", "--sizes", 32, 64, *QUICK, *OUT)).startswith(table)
+    assert sizes == [(32, 32), (64, 64)]
+    assert [case.size for case in read_bench(Path("speed.json")).cases()] == sizes
+
+
+def test_interrupted(run, monkeypatch):
+    own = Course.run
+
+    def interrupted(self: Course, *rest: Any) -> Any:
+        if self.case.size == (64, 64):
+            raise KeyboardInterrupt
+        return own(self, *rest)
+
+    monkeypatch.setattr(Course, "run", interrupted)
+    goes_on, lost = "What is done is in speed.json: the same command goes on.", "Keep what is done with --out."
+    for out, kept in [(OUT, goes_on), ((), lost)]:
+        result = run("bench", "sd15", "--sizes", 32, 64, *QUICK, *out)
+        assert (result.exit_code, result.stdout, result.stderr) == (130, "", f"Interrupted. {kept}\n")
+    assert [case.size for case in read_bench(Path("speed.json")).cases()] == [(32, 32)]
+
+
+def without_memory(reduced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is reduced, or what is not, has too little of it."""
+    own = Course.mean_ms
+
+    def full(self: Course, kinds: Any) -> float:
+        if bool(clocks_on(self.call.model)) == reduced:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return own(self, kinds)
+
+    monkeypatch.setattr(Course, "mean_ms", full)
+
+
+def test_what_did_not_run_shows_why(run, monkeypatch):
+    without_memory(True, monkeypatch)
+    text = told(run("bench", "sd15", "--sizes", 32, *QUICK))
+    assert "│ todome:2 │ out of memory │ │ │ │ │" in text
+    assert re.search(f"│ dense again │ {MEASURED}", text)
+
+
+def test_where_dense_does_not_run_there_is_no_speed_up(run, monkeypatch):
+    without_memory(False, monkeypatch)
+    text = told(run("bench", "sd15", "--sizes", 32, *QUICK))
+    assert "│ dense │ out of memory │ │ │ │ │" in text
+    assert re.search(r"│ todome:2 │ [\d.]+ ± [\d.]+ │ │ [\d.]+ │ [\d.]+ │ │", text)
+
+
+def test_modes_are_measured_one_by_one(run, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
+    text = told(run("bench", "sd15", "--sizes", 32, "--compile", *QUICK))
+    assert re.findall(r"1 at once, (\w+)", text) == ["eager", "compile"]
+
+
+MODELS = (
+    'Allowed: "todome-flowers", an existing folder, or a hub id such as "stable-diffusion-v1-5/stable-diffusion-v1-5".'
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            "sd15 --methods fast",
+            f"method='fast' cannot be used. Allowed: {EXAMPLES}. Join several with +, each setting with a comma.",
+        ),
+        (
+            "sd15 --methods dense",
+            f"methods=['dense'] cannot be used. Allowed: dense and at least one more. Choose from {EXAMPLES}.",
+        ),
+        (
+            "sd15 --methods dense:20",
+            "method='dense:20' cannot be used. Allowed: what is the same at every step. "
+            "Compare whole pictures with todome eval.",
+        ),
+        (
+            "sd15 --sizes 100",
+            "size=(100, 100) cannot be used. Allowed: multiples of 16 pixels for this model. Choose the nearest.",
+        ),
+        ("nowhere", f"model='nowhere' cannot be used. {MODELS} Nothing is there: check the spelling."),
+        (
+            "sd15 --cuda-graph",
+            "mode='cuda-graph' cannot be used. Allowed: eager or compile without a CUDA GPU. Leave it out.",
+        ),
+    ],
+)
+def test_what_cannot_be_measured(refused, monkeypatch, words, text):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert refused("bench", *words.split()) == text
+
+
+def test_no_size_at_all(refused):
+    told = "Invalid value for --sizes: 'large' is not WIDTHxHEIGHT, such as 256x192."
+    assert refused("bench", "sd15", "--sizes", "64", "large", code=2) == told

@@ -1,0 +1,57 @@
+"""`todome explain`: levels and a verdict, for a size and a factor."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+BY_DEFAULT = 'The default, factor="auto", leaves this size as it is; this is what factor=2 would do.'
+VERDICT = r"\n(Pays: a step is|Pays little,|Not worth it here,) [\d.]+x"
+
+
+@pytest.fixture(autouse=True)
+def quick(small_sd15: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("todome.measuring.explanation.MOST_ROUNDS", 1)
+
+
+def levels(text: str) -> list[tuple[str, ...]]:
+    """Keys, what is left of them, and the share of a step, level by level."""
+    return re.findall(r"level \d, \d layers: (\w+) = \d+ keys(?: -> |, )(\w+); attention over them is [\d.]+%", text)
+
+
+def test_a_pipeline_at_its_own_size(run, folder):
+    Path("tiny").symlink_to(folder)
+    result = run("explain", "tiny", "--device", "cpu")
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    assert result.stdout.startswith("tiny, 32x32 pixels, one picture with guidance, 1 thread of a CPU\nDownsample(")
+    assert levels(result.stdout) == [("16x16", "64"), ("8x8", "dense")]
+    assert re.search(VERDICT, result.stdout)
+    assert BY_DEFAULT in result.stdout
+
+
+def test_a_size_and_a_factor(run):
+    text = run("explain", "sd15", "--size", "128x64", "--factor", "4,2").stdout
+    assert text.startswith("sd15, 128x64 pixels, one picture with guidance, ")
+    assert levels(text) == [("8x16", "8"), ("4x8", "8")]
+    assert re.search(VERDICT, text)
+    assert BY_DEFAULT not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (
+            "sd15 --size 100x64",
+            1,
+            "size=(100, 64) cannot be used. Allowed: multiples of 16 pixels for this model. Choose the nearest.",
+        ),
+        ("sd15 --size 64", 2, "Invalid value for --size: '64' is not WIDTHxHEIGHT, such as 256x192."),
+        (
+            "sd15 --factor two",
+            2,
+            "Invalid value for --factor: 'two' is not a number, or one for each level, such as 4,2; or auto.",
+        ),
+    ],
+)
+def test_what_cannot_be_explained(refused, words, code, text):
+    assert refused("explain", *words.split(), code=code) == text

@@ -34,6 +34,12 @@ def counter() -> CompileCounterWithBackend:
     return CompileCounterWithBackend("aot_eager")
 
 
+@pytest.fixture
+def tracer() -> CompileCounterWithBackend:
+    """Traces and goes no further: for what is about when a graph is made, not what is made of it."""
+    return CompileCounterWithBackend("eager")
+
+
 def steps_of(model: Any, patch: todome.Patch, steps: int = 10, **inputs: Any) -> list[Tensor]:
     """The outputs of a run of the model over so many steps."""
     outputs = []
@@ -76,39 +82,39 @@ def test_a_bare_model_dithers_with_every_call_of_the_one_graph(counter: CompileC
 
 
 @pytest.mark.parametrize("reduction", [Downsample(factor=2, start=0.2, stop=0.6), Merge(stop=0.6)], ids=str)
-def test_a_window_makes_two_graphs(reduction: Any, counter: CompileCounterWithBackend):
+def test_a_window_makes_two_graphs(reduction: Any, tracer: CompileCounterWithBackend):
     model = mini_unet()
     patch = todome.apply(model, reduction)
-    compiled = torch.compile(model, fullgraph=True, backend=counter)
+    compiled = torch.compile(model, fullgraph=True, backend=tracer)
     outputs = steps_of(compiled, patch)
-    assert counter.frame_count == 2
+    assert tracer.frame_count == 2
     with torch._dynamo.config.patch(error_on_recompile=True):
         steps_of(compiled, patch)
-    assert counter.frame_count == 2
+    assert tracer.frame_count == 2
     assert_same_run(outputs, eager_run(reduction))
 
 
 both = pytest.mark.parametrize("reduction", [Downsample(factor=2), Merge()], ids=str)
 
 
-def test_levels_of_their_own_factor_are_one_graph(counter: CompileCounterWithBackend):
+def test_levels_of_their_own_factor_are_one_graph(tracer: CompileCounterWithBackend):
     model = small_unet()
     patch = todome.apply(model, Downsample(factor=(2, 1.5)))
     eager = steps_of(model, patch, 4)
     with torch._dynamo.config.patch(error_on_recompile=True):
-        outputs = steps_of(torch.compile(model, fullgraph=True, backend=counter), patch, 4)
-    assert counter.frame_count == 1
+        outputs = steps_of(torch.compile(model, fullgraph=True, backend=tracer), patch, 4)
+    assert tracer.frame_count == 1
     assert_same_run(outputs, eager)
 
 
 @both
-def test_model_compile_is_one_graph_too(reduction: Any, counter: CompileCounterWithBackend):
+def test_model_compile_is_one_graph_too(reduction: Any, tracer: CompileCounterWithBackend):
     model = mini_unet()
     patch = todome.apply(model, reduction)
-    model.compile(fullgraph=True, backend=counter)
+    model.compile(fullgraph=True, backend=tracer)
     with torch._dynamo.config.patch(error_on_recompile=True):
         outputs = steps_of(model, patch)
-    assert counter.frame_count == 1
+    assert tracer.frame_count == 1
     assert_same_run(outputs, eager_run(reduction))
 
 
@@ -149,13 +155,13 @@ def test_other_hosts_are_one_graph_too(host: Host, reduction: Any, counter: Comp
 
 
 @both
-def test_a_second_size_compiles_once_more_and_never_again(reduction: Any, counter: CompileCounterWithBackend):
+def test_a_second_size_compiles_once_more_and_never_again(reduction: Any, tracer: CompileCounterWithBackend):
     model = mini_unet()
     patch = todome.apply(model, reduction)
-    compiled = torch.compile(model, fullgraph=True, backend=counter)
+    compiled = torch.compile(model, fullgraph=True, backend=tracer)
     sizes = [unet_inputs(grid=(16, 18)), unet_inputs(grid=(12, 20))]
     outputs = [steps_of(compiled, patch, 4, **inputs) for inputs in sizes]
-    assert counter.frame_count == 2
+    assert tracer.frame_count == 2
     with torch._dynamo.config.patch(error_on_recompile=True):
         again = [steps_of(compiled, patch, 4, **inputs) for inputs in sizes]
     for inputs, ours, ours_again in zip(sizes, outputs, again, strict=True):
@@ -185,9 +191,9 @@ over_ways = pytest.mark.parametrize("compiled_by", [whole, in_place, by_block])
     [(whole, Downsample(factor=2)), (whole, Merge()), (in_place, Merge()), (by_block, Downsample(factor=2))],
     ids=["whole-downsample", "whole-merge", "in_place-merge", "by_block-downsample"],
 )
-def test_apply_after_compile_is_noticed(reduction: Any, compiled_by: Callable, counter: CompileCounterWithBackend):
+def test_apply_after_compile_is_noticed(reduction: Any, compiled_by: Callable, tracer: CompileCounterWithBackend):
     model = mini_unet()
-    compiled = compiled_by(model, counter)
+    compiled = compiled_by(model, tracer)
     dense = run(compiled, **unet_inputs())
     outputs = steps_of(compiled, todome.apply(compiled, reduction), 4)
     assert not torch.allclose(outputs[0], dense, atol=1e-4)
@@ -195,21 +201,21 @@ def test_apply_after_compile_is_noticed(reduction: Any, compiled_by: Callable, c
 
 
 @over_ways
-def test_remove_after_compile_is_noticed(compiled_by: Callable, counter: CompileCounterWithBackend):
+def test_remove_after_compile_is_noticed(compiled_by: Callable, tracer: CompileCounterWithBackend):
     model = mini_unet()
     dense = run(model, **unet_inputs())
     patch = todome.apply(model, Downsample(factor=2))
-    compiled = compiled_by(model, counter)
+    compiled = compiled_by(model, tracer)
     reduced = steps_of(compiled, patch, 1)[0]
     patch.remove()
     assert not torch.allclose(reduced, dense, atol=1e-4)
     torch.testing.assert_close(run(compiled, **unet_inputs()), dense, rtol=1e-4, atol=1e-5)
 
 
-def test_replacing_a_patch_after_compile_is_noticed(counter: CompileCounterWithBackend):
+def test_replacing_a_patch_after_compile_is_noticed(tracer: CompileCounterWithBackend):
     model = mini_unet()
     patch = todome.apply(model, Downsample(factor=2))
-    compiled = whole(model, counter)
+    compiled = whole(model, tracer)
     steps_of(compiled, patch, 1)
     outputs = steps_of(compiled, todome.apply(compiled, Merge()), 4)
     assert_same_run(outputs, steps_of(small := mini_unet(), todome.apply(small, Merge()), 4))

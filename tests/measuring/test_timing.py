@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from todome.measuring import timing
-from todome.measuring.timing import Spread, measuring, milliseconds, spread, timed_by_clock
+from todome.measuring.timing import Spread, measuring, milliseconds, settle, spread, timed_by_clock
 
 CPU = torch.device("cpu")
 
@@ -23,6 +23,14 @@ def test_calls_as_often_as_fits(monkeypatch, takes, calls):
     monkeypatch.setattr(timing, "timed", lambda call, device, n: made.append(n) or [takes] * n)
     assert milliseconds(lambda: None, CPU, seconds=0.1) == [takes] * calls
     assert made == [2, calls - 1]
+
+
+def test_a_gpu_is_kept_busy_for_a_second(monkeypatch):
+    moments, calls = iter([0.0, 0.2, 0.9, 1.1]), []
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(moments))
+    monkeypatch.setattr(timing, "timed", lambda call, device, n: calls.append(n))
+    settle(lambda: None, torch.device("cuda"))
+    assert calls == [3, 3]
 
 
 def test_every_call_is_timed_apart(monkeypatch):

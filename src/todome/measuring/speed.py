@@ -18,7 +18,7 @@ from .methods import Method, methods_named, usual_methods
 from .peers import Kind
 from .runs import write_json
 from .subjects import Call, call_of, open_subject
-from .timing import MODES, Mode, captured, measuring, milliseconds, now, peak_mib, spread
+from .timing import MODES, Mode, captured, measuring, milliseconds, now, peak_mib, settle, spread
 
 AGAIN = "dense again"  # the drift of the machine: dense, measured as the last of every round
 
@@ -189,6 +189,7 @@ class Course:
     def run(self, methods: Sequence[Method], rounds: int) -> list[Row]:
         turns = [(method.name, method) for method in methods] + [(AGAIN, methods[0])]
         with measuring():
+            settle(self.call, self.device)
             for _ in range(rounds):
                 for name, method in turns:
                     if name not in self.notes:

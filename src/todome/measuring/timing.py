@@ -13,6 +13,7 @@ import torch
 Mode: TypeAlias = Literal["eager", "compile", "cuda-graph"]
 MODES = get_args(Mode)
 LEAST_CALLS, MOST_CALLS = 3, 50
+SETTLED = 1.0  # seconds
 
 
 class Spread(NamedTuple):
@@ -35,6 +36,13 @@ def milliseconds(call: Callable[[], Any], device: torch.device, seconds: float) 
     _, once = timed(call, device, 2)
     more = min(MOST_CALLS, max(LEAST_CALLS, int(1000 * seconds / max(once, 1e-3)))) - 1
     return [once, *timed(call, device, more)]
+
+
+def settle(call: Callable[[], Any], device: torch.device) -> None:
+    """Keeps a GPU busy until its clock stands still: one that was idle first runs faster, then slower."""
+    began = time.perf_counter()
+    while device.type == "cuda" and time.perf_counter() - began < SETTLED:
+        timed(call, device, LEAST_CALLS)
 
 
 def timed(call: Callable[[], Any], device: torch.device, calls: int) -> list[float]:

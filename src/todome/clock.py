@@ -39,8 +39,7 @@ class Clock:
         """Moves to a step of so many; None where nobody knows how many."""
         self.step, self.steps = step, steps
         if self.reduction.windowed and steps is not None:
-            done = step + 1e-6  # so that 0.1 + 0.2 of 10 steps are 3
-            self.active = self.reduction.start * steps <= done < self.reduction.stop * steps
+            self.active = self.reduction.is_on(step, steps)
         self.turn = self.reduction.turn(step)
         self.turn_in_graphs.fill_(self.turn)
 

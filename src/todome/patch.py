@@ -112,7 +112,7 @@ class Patch:
         found = []
         for level in sorted({layer.level for layer in self._layers}):
             layers = [layer for layer in self._layers if layer.level == level]
-            seen = [self._reducers[layer].seen for layer in layers if layer in self._reducers]
+            seen = [self._reducers[layer].tables.seen for layer in layers if layer in self._reducers]
             grids = {grid: left for one in seen for grid, left in one.items()}
             found.append(Level(level, len(layers), self._settings.get(level), grids))
         return found

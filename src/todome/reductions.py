@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, get_args
 
-from .grid import Grid, Phase, smallest_factor
+from .grid import Grid, Order, Phase, downsampled_order, kept_count, smallest_factor
+from .matching import Cells, matching_cells
 
 AUTO_KEYS = 4096  # "auto" leaves at most this many keys: what SD 1.x has at 512 px, where attention is cheap
 
@@ -56,6 +57,19 @@ class Reduction(ABC):
     @abstractmethod
     def levels(self, available: int) -> Mapping[int, Any]:
         """The setting of each level that is to be reduced, of the `available` ones."""
+
+    @abstractmethod
+    def left_on(self, grid: Grid, setting: Any) -> int:
+        """How many tokens of a grid a level's setting leaves."""
+
+    @abstractmethod
+    def table_on(self, grid: Grid, setting: Any, seed: int) -> Order | Cells:
+        """What a layer with this setting and a seed of its own has to know of a grid."""
+
+    def is_on(self, step: int, steps: int) -> bool:
+        """Whether a step of so many is inside the window."""
+        done = step + 1e-6  # so that 0.1 + 0.2 of 10 steps are 3
+        return self.start * steps <= done < self.stop * steps
 
     def described(self, level: Level) -> str:
         """A line about one level, for people."""
@@ -142,6 +156,12 @@ class Downsample(Reduction):
             reject("factor", factor, f"at most {min(grid)} on a grid of {grid[0]}x{grid[1]} tokens", remedy)
         return factor
 
+    def left_on(self, grid: Grid, setting: float | Literal["auto"]) -> int:
+        return kept_count(grid, self.factor_on(grid, setting), self.phase)
+
+    def table_on(self, grid: Grid, setting: float | Literal["auto"], seed: int) -> Order:
+        return downsampled_order(grid, self.factor_on(grid, setting), self.phase, seed)
+
 
 @dataclass(frozen=True)
 class Merge(Reduction):
@@ -219,6 +239,12 @@ class Merge(Reduction):
             allowed = f"at most the grid, which is {grid[0]}x{grid[1]} tokens"
             reject("stride", self.stride, allowed, "Lower the stride, or make the picture larger")
         return min(int(grid[0] * grid[1] * ratio), grid[0] * grid[1] - height * width)
+
+    def left_on(self, grid: Grid, setting: float) -> int:
+        return grid[0] * grid[1] - self.merged_on(grid, setting)
+
+    def table_on(self, grid: Grid, setting: float, seed: int) -> Cells:
+        return matching_cells(grid, self.stride, self.random, seed)
 
 
 def per_level(field: str, given: float | Sequence[float], available: int, off: float) -> dict[int, float]:

@@ -30,7 +30,7 @@ class Door(Hook):
     @torch.compiler.disable
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """Says once where "auto" found nothing to do; a silent no-op is what users of the peers suffer from."""
-        grids = {grid: left for reducer in self.reducers for grid, left in reducer.seen.items()}
+        grids = {grid: left for reducer in self.reducers for grid, left in reducer.tables.seen.items()}
         if grids and all(left == grid[0] * grid[1] for grid, left in grids.items()) and not self.clock.told:
             self.clock.told = True
             height, width = max(grids)

@@ -58,7 +58,7 @@ def test_help_needs_no_diffusers(tmp_path):
 
 def test_help_tells_every_command(run):
     assert run("--help").exit_code == 0
-    for command in ("generate", "demo", "eval", "report", "explain", "bench"):
+    for command in ("generate", "demo", "eval", "report", "explain", "bench", "install"):
         assert f" {command} " in run("--help").stdout
         assert run(command, "--help").exit_code == 0
 
@@ -75,6 +75,17 @@ def test_the_command_is_installed():
 def test_import_todome_loads_nothing_of_the_command():
     code = "import sys, todome; print(*[name for name in sys.modules if name.startswith('todome.')])"
     loaded = {name.split(".")[1] for name in python("-c", code, folder=Path()).stdout.split()}
-    of_the_command = {"cli", "commands", "demo", "files", "generate", "measuring", "metrics", "pictures", "pipelines"}
+    of_the_command = {
+        "cli",
+        "commands",
+        "demo",
+        "files",
+        "generate",
+        "install",
+        "measuring",
+        "metrics",
+        "pictures",
+        "pipelines",
+    }
     assert "patch" in loaded
     assert not of_the_command & loaded

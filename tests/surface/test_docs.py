@@ -132,7 +132,7 @@ def test_plots_are_what_the_results_draw(tmp_path, name: str):
     assert made.read_text() == (ROOT / f"docs/figures/{name}.svg").read_text()
 
 
-FOLDERS = ("*.md", "docs/**/*.md", "flowers/**/*.md")
+FOLDERS = ("*.md", "docs/**/*.md", "flowers/**/*.md", "integrations/**/*.md")
 PAGES = sorted(page.relative_to(ROOT).as_posix() for folder in FOLDERS for page in ROOT.glob(folder))
 
 

@@ -13,6 +13,7 @@ from .demo import demo
 from .evaluate import evaluate
 from .explain import explain
 from .generate import generate
+from .install import install
 from .report import report
 from .words import SeveralWords
 
@@ -60,3 +61,4 @@ app.command("eval", cls=SeveralWords)(evaluate)
 app.command()(report)
 app.command()(explain)
 app.command(cls=SeveralWords)(bench)
+app.command()(install)

@@ -6,8 +6,7 @@ replaced: a hook reads the grid where the model knows it, others change what goe
 
 import inspect
 import operator
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from ..clock import Clock
-from ..grid import Grid, Order, downsampled_order, kept_count, kept_rows
+from ..grid import Grid, kept_rows
 from ..hooks import Arguments, Hook, first, hang_after, hang_before, unwrapped, with_first
-from ..matching import Cells, Matching, match, matching_cells, merge, unmerge
+from ..matching import Matching, match, merge, unmerge
 from ..reductions import Downsample, Merge, Reduction, drawn, reject
+from ..tables import Tables
 
 HOLDERS = {
     "Transformer2DModel",  # diffusers' UNets and ControlNets, kohya's sd-scripts
@@ -74,8 +74,12 @@ def holder_scales(root: nn.Module) -> Iterator[tuple[nn.Module, int]]:
 def stages(model: nn.Module) -> Iterator[nn.Module]:
     for names in STAGES:
         for name in names:
-            part = getattr(model, name, None)
-            yield from part if isinstance(part, nn.ModuleList) else filter(None, [part])
+            yield from stages_in(model, name)
+
+
+def stages_in(model: nn.Module, name: str) -> Iterable[nn.Module]:
+    part = getattr(model, name, None)
+    return part if isinstance(part, nn.ModuleList) else filter(None, [part])
 
 
 class GridReader(Hook):
@@ -100,7 +104,7 @@ class GridReader(Hook):
     def prepare(self, grid: Grid, device: torch.device) -> bool:
         """torch.compile runs this while it traces and never again: no graph contains the making of a table."""
         for reducer in self.reducers:
-            reducer.prepare(grid, device)
+            reducer.tables.prepare(grid, device)
         return True
 
 
@@ -111,25 +115,15 @@ class Moment(NamedTuple):
     turn: Tensor | int
 
 
-class Reducer(Hook, ABC):
-    """Reduces the tokens of one block. `seen` says how many it leaves of each grid it has met."""
+class Reducer(Hook):
+    """Reduces the tokens of one block."""
 
-    def __init__(self, block: nn.Module, reader: GridReader, setting: Any, seed: int, clock: Clock) -> None:
+    def __init__(self, block: nn.Module, reader: GridReader, tables: Tables, clock: Clock) -> None:
         super().__init__(clock)
-        self.reader, self.setting, self.seed = reader, setting, seed
-        self.tables: dict[Grid, Any] = {}  # None where nothing of a grid is reduced
-        self.seen: dict[Grid, int] = {}
+        self.reader, self.tables = reader, tables
         self.moment: Moment | None = None
         reader.reducers.append(self)
         hang_before(block, self.before_block)
-
-    def prepare(self, grid: Grid, device: torch.device) -> None:
-        known = self.tables.get(grid)
-        if grid not in self.tables or (known is not None and known.rows.device != device):
-            left = self.left_of(grid)
-            with torch.inference_mode(False):
-                self.tables[grid] = self.table_of(grid).to(device) if left < grid[0] * grid[1] else None
-            self.seen[grid] = left
 
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Gradient checkpointing calls a block again with the same tensor, maybe after other calls of the model: the
@@ -146,26 +140,17 @@ class Reducer(Hook, ABC):
 
     def table_for(self, x: Tensor, grid: Grid | None) -> Any:
         """The table for these tokens; None where they stay as they are, or where others (HyperTile) regrouped them."""
-        return self.tables.get(grid) if grid is not None and x.shape[1] == grid[0] * grid[1] else None
-
-    @abstractmethod
-    def left_of(self, grid: Grid) -> int:
-        """How many tokens of a grid are left."""
-
-    @abstractmethod
-    def table_of(self, grid: Grid) -> Order | Cells:
-        """What has to be made once for a grid."""
+        return self.tables.made.get(grid) if grid is not None and x.shape[1] == grid[0] * grid[1] else None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"tables": {}, "moment": None}  # tables are made again from the seed
+        return self.__dict__ | {"moment": None}
 
 
 class KeptKeys(Reducer):
     """Hands a self-attention the kept rows of its own input as context: selecting commutes with projecting to keys."""
 
-    def __init__(self, layer: Layer, reduction: Downsample, *common: Any) -> None:
+    def __init__(self, layer: Layer, *common: Any) -> None:
         super().__init__(layer.block, *common)
-        self.reduction = reduction
         self.context = context_name(layer.block.attn1)
         hang_before(layer.block.attn1, self.before_attention)
 
@@ -178,13 +163,6 @@ class KeptKeys(Reducer):
         refuse_fused(module)
         rows = kept_rows(order, turn)
         return args, {**kwargs, **kept_masks(kwargs, rows, x.shape[1]), self.context: kept_context(x, rows, kwargs)}
-
-    def left_of(self, grid: Grid) -> int:
-        return kept_count(grid, self.reduction.factor_on(grid, self.setting), self.reduction.phase)
-
-    def table_of(self, grid: Grid) -> Order:
-        factor = self.reduction.factor_on(grid, self.setting)
-        return downsampled_order(grid, factor, self.reduction.phase, self.seed)
 
 
 def context_name(attention: nn.Module) -> str:
@@ -234,7 +212,6 @@ class MergedTokens(Reducer):
 
     def __init__(self, layer: Layer, reduction: Merge, *common: Any) -> None:
         super().__init__(layer.block, *common)
-        self.reduction = reduction
         self.matching: Matching | None = None
         self.merging = False  # whether the part that is being called was given merged tokens
         hang_after(layer.block, self.after_block)
@@ -251,7 +228,7 @@ class MergedTokens(Reducer):
         cells = self.table_for(x, grid)
         self.matching = None
         if grid is not None and cells is not None:
-            self.matching = match(x, cells, turn, x.shape[1] - self.seen[grid])
+            self.matching = match(x, cells, turn, x.shape[1] - self.tables.seen[grid])
 
     def before_part(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         x, matching = first(args, kwargs), self.matching
@@ -267,12 +244,6 @@ class MergedTokens(Reducer):
         if not torch.is_grad_enabled():  # with gradients, ldm recomputes the inside of a block without calling it
             self.matching = None
 
-    def left_of(self, grid: Grid) -> int:
-        return grid[0] * grid[1] - self.reduction.merged_on(grid, self.setting)
-
-    def table_of(self, grid: Grid) -> Cells:
-        return matching_cells(grid, self.reduction.stride, self.reduction.random, self.seed)
-
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"matching": None}
 
@@ -287,9 +258,10 @@ def reduce_layers(layers: list[Layer], settings: Mapping[int, Any], clock: Clock
             continue
         if layer.holder not in readers:
             readers[layer.holder] = GridReader(layer.holder, clock)
-        common = readers[layer.holder], settings[layer.level], drawn(reduction.seed, index), clock
+        tables = Tables(reduction, settings[layer.level], drawn(reduction.seed, index))
+        common = readers[layer.holder], tables, clock
         if isinstance(reduction, Downsample):
-            reducers[layer] = KeptKeys(layer, reduction, *common)
+            reducers[layer] = KeptKeys(layer, *common)
         elif isinstance(reduction, Merge):
             reducers[layer] = MergedTokens(layer, reduction, *common)
     return reducers

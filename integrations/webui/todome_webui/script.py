@@ -1,0 +1,82 @@
+"""What the webui calls: settings, the accordion, and a pass before every sampling."""
+
+from functools import partial
+from typing import Any
+
+import gradio as gr
+from modules import processing, script_callbacks, scripts, shared
+
+from .passes import Pass, follow
+from .settings import CONTROLS, DEFAULTS, PREFIX, SAME, SECTION, chosen, complete
+from .xyz import add_axes
+
+
+class TokenDownsampling(scripts.Script):
+    """Runs with every generation, and does nothing unless a factor, or the method merging, is set."""
+
+    def title(self) -> str:
+        return "Token Downsampling"
+
+    def show(self, is_img2img: bool) -> Any:
+        return scripts.AlwaysVisible
+
+    def ui(self, is_img2img: bool) -> list[Any]:
+        hidden = "factor_hr" if is_img2img else "factor_img2img"
+        with gr.Accordion("Token Downsampling", open=False):
+            override = gr.Checkbox(False, label="Override the settings with these")
+            controls = [control_for(name, visible=name != hidden) for name in CONTROLS]
+        names = ["ToDo override", *(control.infotext for control in CONTROLS.values())]
+        self.infotext_fields = list(zip([override, *controls], names, strict=True))
+        self.paste_field_names = names
+        return [override, *controls]
+
+    def process(self, p: Any, override: bool = False, *values: Any) -> None:
+        settings = chosen(shared.opts, p, override, values)
+        own = {name: getattr(settings, name) for name in own_factors(p)}
+        passes = [*own.values(), *([] if is_img2img(p) else [SAME])]
+        for control in CONTROLS.values():
+            p.extra_generation_params.pop(control.infotext, None)  # the cells of an XYZ plot share them
+        if not all(map(settings.off, passes)):
+            p.extra_generation_params.update(settings.infotext(own))
+
+    def process_before_every_sampling(self, p: Any, override: bool = False, *values: Any, **kwargs: Any) -> None:
+        settings = chosen(shared.opts, p, override, values)
+        title, own = "first pass", SAME
+        if is_img2img(p):
+            title, own = "img2img", settings.factor_img2img
+        elif p.is_hr_pass:
+            title, own = "hires pass", settings.factor_hr
+        if not settings.off(own):
+            Pass(p, title, partial(settings.reduction, own))
+
+
+def is_img2img(p: Any) -> bool:
+    return isinstance(p, processing.StableDiffusionProcessingImg2Img)
+
+
+def own_factors(p: Any) -> list[str]:
+    """The fields of own factors that a generation has a pass for."""
+    if is_img2img(p):
+        return ["factor_img2img"]
+    return ["factor_hr"] if p.enable_hr else []
+
+
+def control_for(name: str, **changes: Any) -> Any:
+    control = CONTROLS[name]
+    return getattr(gr, control.component)(value=DEFAULTS[name], label=control.label, **control.limits, **changes)
+
+
+def add_settings() -> None:
+    for name, control in CONTROLS.items():
+        component, limits = getattr(gr, control.component), dict(control.limits)
+        option = shared.OptionInfo(DEFAULTS[name], control.label, component, limits, infotext=control.infotext)
+        option.info(control.info)
+        option.section = SECTION
+        shared.opts.add_option(PREFIX + name, option)
+
+
+def register() -> None:
+    script_callbacks.on_ui_settings(add_settings)
+    script_callbacks.on_before_ui(add_axes)
+    script_callbacks.on_infotext_pasted(complete)
+    script_callbacks.on_cfg_denoiser(follow)

@@ -1,0 +1,189 @@
+"""`todome install`: what it puts into others, what it refuses, and that it takes away exactly what it put there."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+from todome import __version__
+from todome.install import COMFYUI, MARKER, PACKAGE, WEBUI, install
+
+WEBUI_MARKS = "webui.py or launch.py, modules, extensions"
+PUT_INTO = {
+    "webui": (
+        "extensions/todome-extension",
+        "AUTOMATIC1111's stable-diffusion-webui or Forge",
+        "scripts/todome_webui.py",
+    ),
+    "comfyui": ("custom_nodes/todome-extension", "ComfyUI", "__init__.py"),
+}
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Path:
+    """A folder with what looks like a webui and a ComfyUI."""
+    for name in ("webui/modules", "webui/extensions", "comfyui/comfy", "comfyui/custom_nodes"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "webui/launch.py").touch()
+    (tmp_path / "comfyui/main.py").touch()
+    return tmp_path
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("host", PUT_INTO)
+def test_it_is_copied_and_taken_away_again(run, hosts, host):
+    before = tree(hosts)
+    folder, title, entry = PUT_INTO[host]
+    told = run("install", f"--{host}", host)
+    assert (told.exit_code, told.stdout) == (0, f"Copied to {host}/{folder}. Restart {title}.\n")
+    put = hosts / host / folder
+    assert (put / entry).is_file()
+    assert (put / "vendor/todome/patch.py").is_file()
+    assert not any("__pycache__" in path or "vendor/todome/integrations" in path for path in tree(put))
+    told = run("install", f"--{host}", host, "--uninstall")
+    assert (told.exit_code, told.stdout) == (0, f"Removed: {host}/{folder}. Restart {title}.\n")
+    assert tree(hosts) == before
+
+
+def test_the_marker_lists_every_file(run, hosts):
+    run("install", "--webui", "webui")
+    put = hosts / "webui/extensions/todome-extension"
+    marker = json.loads((put / MARKER).read_text())
+    assert marker["todome"] == __version__
+    assert sorted([*marker["files"], MARKER]) == [path for path in tree(put) if (put / path).is_file()]
+
+
+def test_both_at_once(run, hosts):
+    assert run("install", "--webui", "webui", "--comfyui", "comfyui").exit_code == 0
+    assert (hosts / "webui/extensions/todome-extension").is_dir()
+    assert (hosts / "comfyui/custom_nodes/todome-extension").is_dir()
+
+
+def test_the_home_folder(run, hosts, monkeypatch):
+    monkeypatch.setenv("HOME", str(hosts))
+    monkeypatch.setenv("USERPROFILE", str(hosts))
+    assert run("install", "--webui", "~/webui").exit_code == 0
+    assert (hosts / "webui/extensions/todome-extension").is_dir()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a right of their own there")
+def test_it_is_linked(run, hosts):
+    before = tree(hosts)
+    told = run("install", "--webui", "webui", "--link")
+    assert told.stdout == f"Linked to webui/{PUT_INTO['webui'][0]}. Restart {PUT_INTO['webui'][1]}.\n"
+    put = hosts / "webui/extensions/todome-extension"
+    assert (put / "vendor/todome").resolve() == PACKAGE.resolve()
+    assert (put / "scripts").is_symlink()
+    assert run("install", "--webui", "webui", "--uninstall").exit_code == 0
+    assert tree(hosts) == before
+    assert (PACKAGE / "patch.py").is_file()
+
+
+def test_it_is_installed_again_over_itself(run, hosts):
+    run("install", "--webui", "webui")
+    put = hosts / "webui/extensions/todome-extension"
+    outdated = put / "scripts/todome_webui.py"
+    outdated.write_text("of another version")
+    (put / "scripts/__pycache__").mkdir()
+    (put / "scripts/__pycache__/todome_webui.pyc").touch()
+    assert run("install", "--webui", "webui").exit_code == 0
+    assert outdated.read_text() != "of another version"
+    assert os.listdir(put.parent) == ["todome-extension"]
+
+
+def test_a_failure_leaves_what_was_there(run, hosts, monkeypatch):
+    run("install", "--webui", "webui")
+    before = tree(hosts)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("todome.install.json.dumps", full)
+    assert run("install", "--webui", "webui").stderr == "Error: No space left on device\n"
+    assert tree(hosts) == before
+
+
+def test_files_of_others_stay(run, hosts, refused):
+    run("install", "--webui", "webui")
+    put = hosts / "webui/extensions/todome-extension"
+    (put / "mine.txt").write_text("a user's own")
+    text = "Allowed: one with nothing in it but what todome install has put there. Move mine.txt elsewhere first."
+    assert (
+        refused("install", "--webui", "webui") == f"folder='webui/extensions/todome-extension' cannot be used. {text}"
+    )
+    told = run("install", "--webui", "webui", "--uninstall").stdout
+    title = PUT_INTO["webui"][1]
+    assert (
+        told == f"Removed: webui/extensions/todome-extension, but for files that are not todome's. Restart {title}.\n"
+    )
+    assert tree(put) == ["mine.txt"]
+
+
+def test_a_folder_that_todome_did_not_make(refused, hosts):
+    (hosts / "webui/extensions/todome-extension").mkdir()
+    text = "Allowed: one that does not exist, or that todome install has made. Move it away first."
+    assert (
+        refused("install", "--webui", "webui") == f"folder='webui/extensions/todome-extension' cannot be used. {text}"
+    )
+
+
+@pytest.mark.parametrize("path", ["nowhere", ".", "comfyui"])
+@pytest.mark.parametrize("more", [(), ("--uninstall",)])
+def test_what_is_no_webui(refused, hosts, path, more):
+    title = PUT_INTO["webui"][1]
+    text = f"Allowed: the folder of {title}, which has {WEBUI_MARKS}. Name that folder."
+    assert refused("install", "--webui", path, *more) == f"webui={path!r} cannot be used. {text}"
+
+
+def test_what_is_no_comfyui(refused, hosts):
+    text = "Allowed: the folder of ComfyUI, which has main.py, comfy, custom_nodes. Name that folder."
+    assert refused("install", "--comfyui", "webui") == f"comfyui='webui' cannot be used. {text}"
+
+
+def test_nothing_to_take_away(refused, hosts):
+    text = f"Allowed: a folder into which todome was installed, with {MARKER}. Nothing was removed."
+    assert refused("install", "--webui", "webui", "--uninstall") == f"webui='webui' cannot be used. {text}"
+
+
+def test_no_folder_at_all(refused):
+    text = "Invalid value for --webui or --comfyui: Name the folder of one of them."
+    assert refused("install", code=2) == text
+
+
+def test_a_link_cannot_be_taken_away_and_made(refused, hosts):
+    text = "Invalid value for --link and --uninstall: They exclude each other: use one of them."
+    assert refused("install", "--webui", "webui", "--link", "--uninstall", code=2) == text
+
+
+def test_a_copy_without_integrations(refused, hosts, monkeypatch):
+    monkeypatch.setattr("todome.install.SOURCES", ())
+    text = (
+        f"Allowed: a copy of todome that holds the integration for {WEBUI.title}. "
+        "Install todome with pip, or run this in a checkout."
+    )
+    told = refused("install", "--webui", "webui")
+    assert told.replace(" ", "") == f"todome={str(PACKAGE)!r} cannot be used. {text}".replace(" ", "")
+
+
+def test_the_copy_works_where_todome_is_not_installed(hosts):
+    folder = install(COMFYUI, hosts / "comfyui")
+    code = f"import sys; sys.path.insert(0, {str(folder / 'vendor')!r}); import todome; print(todome.__file__)"
+    done = subprocess.run([sys.executable, "-Ic", code], capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()) == folder / "vendor/todome/__init__.py"
+
+
+def test_a_wheel_holds_the_integrations(tmp_path):
+    root = Path(__file__).parents[2]
+    (wheel,) = WheelBuilder(str(root)).build(directory=str(tmp_path), versions=["standard"])
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "todome/integrations/webui/scripts/todome_webui.py" in names
+    assert "todome/integrations/comfyui/__init__.py" in names
+    assert not any("__pycache__" in name for name in names)

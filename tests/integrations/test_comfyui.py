@@ -1,0 +1,260 @@
+"""The nodes in a real ComfyUI: a KSampler on a tiny random model, dense and through the node."""
+
+import copy
+import json
+import pickle
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from comfy_host import NODES, WORDS, comfyui, load_nodes, sampled, scheduled, tiny_model, watched
+from torch import nn
+
+import todome
+from todome.hosts.patches import AttentionPatch
+
+SCHEDULE = [14.6, 6.0, 2.0, 0.5, 0.0]
+
+
+@pytest.fixture(scope="module")
+def comfy(tmp_path_factory):
+    with comfyui(tmp_path_factory.mktemp("comfyui")) as modules:
+        yield modules
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    return load_nodes()
+
+
+@pytest.fixture(scope="module")
+def model(comfy):
+    """Whoever uses it leaves it as it was."""
+    return tiny_model(comfy)
+
+
+@pytest.fixture(scope="module")
+def dense(comfy, model):
+    return sampled(comfy, model)
+
+
+@pytest.fixture
+def downsampled(nodes):
+    """The node, set by name; what is not set is as in a new node."""
+    return lambda model, **settings: run_node(nodes, "TodomeTokenDownsampling", model, **settings)
+
+
+@pytest.fixture
+def merged(nodes):
+    return lambda model, **settings: run_node(nodes, "TodomeTokenMerging", model, **settings)
+
+
+def run_node(nodes: Any, name: str, model: Any, **settings: Any) -> Any:
+    node = nodes.NODE_CLASS_MAPPINGS[name]
+    given = {field: options["default"] for field, (_, options) in inputs(node).items() if field != "model"}
+    (patched,) = getattr(node(), node.FUNCTION)(model=model, **given | settings)
+    return patched
+
+
+def inputs(node: Any) -> dict[str, Any]:
+    return node.INPUT_TYPES()["required"]
+
+
+BOTH = {"factor": "per level", "factor_level_1": 2.0, "factor_level_2": 2.0}
+FIRST = {"factor": "per level"}
+
+
+def test_every_input_is_explained(nodes):
+    assert nodes.NODE_CLASS_MAPPINGS.keys() == nodes.NODE_DISPLAY_NAME_MAPPINGS.keys()
+    assert [*nodes.NODE_DISPLAY_NAME_MAPPINGS.values()] == ["Token Downsampling (todome)", "Token Merging (todome)"]
+    for node in nodes.NODE_CLASS_MAPPINGS.values():
+        assert node.DESCRIPTION
+        assert all(options["tooltip"] for _, options in inputs(node).values())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {**FIRST, "factor_level_1": 1.0}, {**BOTH, "stop_percent": 0.0}],
+    ids=["auto at a small size", "factor 1", "stop 0"],
+)
+def test_off_is_the_dense_picture(comfy, model, dense, downsampled, settings):
+    assert torch.equal(sampled(comfy, downsampled(model, **settings)), dense)
+
+
+def test_factor_one_hangs_nothing_on_the_model(model, downsampled):
+    assert downsampled(model, **{**FIRST, "factor_level_1": 1.0}).model_options == {"transformer_options": {}}
+
+
+def test_downsampled_pictures_differ_and_come_back(comfy, model, dense, downsampled):
+    reduced = downsampled(model, **BOTH)
+    first, second = sampled(comfy, reduced), sampled(comfy, reduced)
+    assert not torch.equal(first, dense)
+    assert torch.equal(first, second)
+    assert torch.equal(first, sampled(comfy, downsampled(model, **BOTH)))
+
+
+def test_the_model_that_came_in_is_untouched(comfy, model, dense, downsampled):
+    reduced = downsampled(model, **BOTH)
+    sampled(comfy, reduced)
+    assert reduced is not model
+    assert reduced.model is model.model
+    assert model.model_options == {"transformer_options": {}}
+    assert torch.equal(sampled(comfy, model), dense)
+
+
+@pytest.mark.parametrize(("size", "grids"), [((16, 18), [(16, 18), (8, 9)]), ((33, 37), [(33, 37), (17, 19)])])
+def test_every_query_stays_and_keys_drop(comfy, model, downsampled, size, grids):
+    with watched(model) as calls:
+        picture = sampled(comfy, downsampled(model, **BOTH), size, steps=2)
+    assert set(calls) == {(h * w, (h // 2) * (w // 2)) for h, w in grids}
+    assert picture.shape[-2:] == size
+
+
+def test_levels_have_factors_of_their_own(comfy, model, downsampled):
+    with watched(model) as calls:
+        sampled(comfy, downsampled(model, **FIRST, factor_level_2=1.5), steps=1)
+    assert set(calls) == {(16 * 18, 8 * 9), (8 * 9, 4 * 6)}
+
+
+def test_level_one_is_the_first_with_attention(comfy, downsampled):
+    model = tiny_model(comfy, depths=(0, 2))
+    with watched(model) as calls:
+        sampled(comfy, downsampled(model, **FIRST), (33, 37), steps=1)
+    assert set(calls) == {(17 * 19, 8 * 9)}
+
+
+def test_merging(comfy, model, dense, merged):
+    reduced = merged(model, ratio_level_1=0.5, ratio_level_2=0.25)
+    with watched(model) as calls:
+        first = sampled(comfy, reduced)
+    assert set(calls) == {(144, 144), (54, 54)}
+    assert torch.equal(first, sampled(comfy, reduced))
+    assert not torch.equal(first, dense)
+    assert torch.equal(sampled(comfy, merged(model, ratio_level_1=0.0)), dense)
+
+
+@pytest.mark.parametrize("sampler", ["heun", "dpm_2", "uni_pc"])
+def test_samplers_of_second_order(comfy, model, downsampled, sampler):
+    reduced = downsampled(model, **BOTH)
+    first = sampled(comfy, reduced, sampler=sampler)
+    assert torch.equal(first, sampled(comfy, reduced, sampler=sampler))
+    assert not torch.equal(first, sampled(comfy, model, sampler=sampler))
+
+
+def test_the_window_of_a_host_without_schedule(comfy, model, downsampled):
+    """The noise of 4 steps of "normal" lies at 0, 1/3, 2/3 and 3/3 of the model's own percent."""
+    with watched(model) as calls:
+        sampled(comfy, downsampled(model, **FIRST, start_percent=0.2, stop_percent=0.8))
+    per_call = calls[:: len(calls) // 4]
+    assert [keys for _, keys in per_call] == [288, 72, 72, 288]
+
+
+@pytest.mark.parametrize("sampler", ["euler", "dpm_2"])
+def test_the_window_is_a_share_of_the_steps_where_the_schedule_is_told(comfy, model, downsampled, sampler):
+    """ComfyUI of 2025 puts the schedule into the options; this one passes on what is there."""
+    reduced = downsampled(model, **FIRST, start_percent=0.25, stop_percent=0.5)
+    reduced.model_options["transformer_options"]["sample_sigmas"] = scheduled(comfy, model, sampler)
+    with watched(model) as calls:
+        sampled(comfy, reduced, sampler=sampler)
+    keys = [keys for _, keys in calls[::7]]  # of the first layer
+    assert keys == {"euler": [288, 72, 288, 288], "dpm_2": [288, 288, 72, 72, 288, 288, 288]}[sampler]
+
+
+def test_the_last_node_counts(comfy, model, dense, downsampled, merged):
+    several = merged(downsampled(model, **BOTH), ratio_level_1=0.5)
+    assert torch.equal(sampled(comfy, several), sampled(comfy, merged(model, ratio_level_1=0.5)))
+    off = downsampled(several, **FIRST, factor_level_1=1.0)
+    assert torch.equal(sampled(comfy, off), dense)
+
+
+def test_the_patches_of_others_stay(model, downsampled):
+    others = model.clone()
+    others.set_model_attn1_patch(len)
+    again = downsampled(downsampled(others, **BOTH), **BOTH)
+    patches = again.model_options["transformer_options"]["patches"]
+    assert patches["attn1_patch"][0] is len
+    assert len(patches["attn1_patch"]) == 2
+
+
+def test_clones_of_a_reduced_model_are_reduced(comfy, model, downsampled):
+    reduced = downsampled(model, **BOTH)
+    assert torch.equal(sampled(comfy, reduced.clone()), sampled(comfy, reduced))
+    options = reduced.model_options["transformer_options"]
+    assert isinstance(pickle.loads(pickle.dumps(options["patches"]["attn1_patch"][0])).__self__, AttentionPatch)
+
+
+def test_it_says_once_per_run_what_was_reduced(comfy, model, downsampled, capsys):
+    reduced = downsampled(model, **BOTH)
+    sampled(comfy, reduced)
+    level_1 = "todome: level 1, 3 layers: factor 2.0, 16x18 = 288 -> 72 keys"
+    level_2 = "todome: level 2, 4 layers: factor 2.0, 8x9 = 72 -> 16 keys"
+    assert capsys.readouterr().out.splitlines() == [level_1, level_2]
+    sampled(comfy, reduced)
+    assert capsys.readouterr().out.splitlines() == [level_1, level_2]
+
+
+@torch.no_grad()
+def test_the_patch_does_what_the_hooks_do(model):
+    """The same layers, seeds and rows as todome.apply, step by step."""
+    unet, reduction = copy.deepcopy(model.model.diffusion_model), todome.Downsample((2, 2))
+    x = torch.randn(2, 4, 17, 19, generator=torch.Generator().manual_seed(0))
+    given = {"timesteps": torch.tensor([500.0, 500.0]), "context": torch.ones(2, 7, WORDS)}
+    patch: Any = AttentionPatch(reduction, unet)
+    patches = {"attn1_patch": [patch.before], "attn1_output_patch": [patch.after]}
+    for step, sigma in enumerate(SCHEDULE[:-1]):
+        options = {"patches": patches, "sigmas": torch.tensor([sigma]), "sample_sigmas": torch.tensor(SCHEDULE)}
+        by_patch = unet(x, **given, transformer_options=options)
+        with todome.apply(unet, reduction) as hooks:
+            hooks.at(step, 4)
+            assert torch.equal(by_patch, unet(x, **given))
+
+
+class Flux(nn.Module):
+    """Any model without BasicTransformerBlocks."""
+
+
+def test_other_models_are_refused(model, downsampled):
+    sampling = model.model.model_sampling
+    other = SimpleNamespace(object_patches={}, model=SimpleNamespace(diffusion_model=Flux(), model_sampling=sampling))
+    text = (
+        "model='Flux' cannot be used. Allowed: SD 1.x, SD 2.x, SDXL and their relatives, whose UNetModel is made of "
+        "BasicTransformerBlocks. Other models, such as diffusion transformers (DiT), cannot be reduced yet: leave this "
+        "one dense."
+    )
+    with pytest.raises(todome.NothingToReduce, match=f"^{re.escape(text)}$"):
+        downsampled(other)
+
+
+def test_the_copy_in_vendor_is_found_and_its_lack_is_explained(tmp_path, monkeypatch):
+    folder = tmp_path / "todome"
+    folder.mkdir()
+    for name in ("__init__.py", "core.py", "nodes.py"):
+        (folder / name).write_text((NODES / name).read_text())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(ImportError, match=r"^The nodes are here, but todome itself is not\. Run `todome install"):
+        load_core(folder)
+    (folder / "vendor" / "todome").mkdir(parents=True)
+    load_core(folder)
+    assert sys.path[-1] == str(folder / "vendor")
+
+
+def load_core(folder: Path) -> None:
+    exec(compile((folder / "core.py").read_text(), folder / "core.py", "exec"), {"__file__": str(folder / "core.py")})
+
+
+@pytest.mark.parametrize(
+    "path", sorted((NODES / "example_workflows" / "api").glob("*.json")), ids=lambda path: path.stem
+)
+def test_workflows_use_the_nodes_as_they_are(nodes, path):
+    workflow = json.loads(path.read_text())
+    ours = [node for node in workflow.values() if node["class_type"] in nodes.NODE_CLASS_MAPPINGS]
+    assert ours
+    for node in ours:
+        assert node["inputs"].keys() == inputs(nodes.NODE_CLASS_MAPPINGS[node["class_type"]]).keys()
+    links = [value for node in workflow.values() for value in node["inputs"].values() if isinstance(value, list)]
+    assert all(source in workflow for source, _ in links)

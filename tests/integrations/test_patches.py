@@ -1,0 +1,184 @@
+"""Patches for hosts that call them: which layer, which grid, which step, and when to keep out."""
+
+import math
+import re
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from zoo import ldm_unet
+
+from todome import Downsample, Merge
+from todome.hosts.patches import AttentionPatch, Progress, Sigmas, grid_of, place_in
+
+laws = settings(deadline=None, max_examples=100)
+SCHEDULE = torch.tensor([14.6, 6.0, 2.0, 0.5, 0.0])
+hundredths = st.lists(
+    st.integers(1, 9999), min_size=1, max_size=30, unique_by=lambda level: round(50 * math.log(level))
+)
+schedules = hundredths.map(lambda levels: [*(level / 100 for level in sorted(levels, reverse=True)), 0.0])
+
+
+@pytest.fixture(scope="module")
+def unet() -> nn.Module:
+    return ldm_unet()
+
+
+def options(sigma: float = 6.0, **changes: Any) -> dict[str, Any]:
+    """What a host tells its patches in one call of a layer of level 1."""
+    told = {"block": ("input", 1), "block_index": 0, "original_shape": [2, 4, 9, 11], "sigmas": torch.tensor([sigma])}
+    return {**told, "sample_sigmas": SCHEDULE, **changes}
+
+
+def before(patch: Any, *tensors: Tensor, **changes: Any) -> tuple[Tensor, ...]:
+    q, k, v = tensors * 3 if len(tensors) == 1 else tensors
+    return patch.before(q, k, v, options(**changes))
+
+
+def tokens(batch: int = 2, count: int = 99) -> Tensor:
+    return torch.arange(batch * count).view(batch, count, 1).expand(-1, -1, 8).float()
+
+
+@laws
+@given(schedules, st.data())
+def test_a_noise_level_of_the_schedule_is_its_own_step(schedule, data):
+    step = data.draw(st.integers(0, len(schedule) - 2))
+    assert place_in(schedule, schedule[step]) == step
+    assert place_in(schedule, schedule[step] * (1 + 1e-6)) == step
+
+
+@laws
+@given(schedules, st.data())
+def test_between_two_levels_it_is_still_the_step_of_the_first(schedule, data):
+    step = data.draw(st.integers(0, len(schedule) - 2))
+    between = (schedule[step] + schedule[step + 1]) / 2
+    assert place_in(schedule, between) == step
+
+
+@laws
+@given(schedules, st.floats(0, 200))
+def test_every_noise_level_has_a_step(schedule, sigma):
+    assert 0 <= place_in(schedule, sigma) <= len(schedule) - 2
+
+
+@laws
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 4))
+def test_grids_are_halved_as_unets_halve_them(height, width, scale):
+    expected = height, width
+    for _ in range(scale):
+        expected = math.ceil(expected[0] / 2), math.ceil(expected[1] / 2)
+    assert grid_of({"original_shape": [2, 4, height, width]}, scale) == expected
+
+
+def test_the_grid_that_the_host_tells_counts():
+    assert grid_of({"original_shape": [2, 4, 64, 64], "activations_shape": [2, 320, 33, 37]}, 0) == (33, 37)
+
+
+def test_both_halves_keep_the_same_rows(unet):
+    q, k, v = before(AttentionPatch(Downsample(2), unet), tokens())
+    assert q.shape == (2, 99, 8)
+    assert k.shape == (2, 4 * 5, 8)
+    assert k is v
+    assert torch.equal(k[1] - 99, k[0])
+
+
+def test_keys_and_values_of_others_are_selected_alike(unet):
+    x = tokens()
+    _, k, v = before(AttentionPatch(Downsample(2), unet), x, x + 1, x + 2)
+    assert torch.equal(k + 1, v)
+
+
+def test_every_key_is_kept_once_in_four_steps(unet):
+    patch = AttentionPatch(Downsample(2), unet)
+    kept = [before(patch, tokens(1), sigma=float(s), original_shape=[1, 4, 9, 11])[1][0, :, 0] for s in SCHEDULE[:-1]]
+    rows = torch.cat(kept).long().tolist()
+    assert len(set(rows)) == len(rows) == 4 * 4 * 5
+
+
+def test_merged_tokens_come_apart_again(unet):
+    patch: Any = AttentionPatch(Merge(0.5), unet)
+    q, k, v = before(patch, tokens())
+    assert q is k is v
+    assert q.shape == (2, 50, 8)
+    assert patch.after(q, options()).shape == (2, 99, 8)
+
+
+LEFT_ALONE = {
+    "text as keys": lambda x: (x, x[:, :77], x[:, :77]),
+    "longer keys": lambda x: (x, torch.cat([x, x], 1), torch.cat([x, x], 1)),
+    "tiles": lambda x: (x.reshape(22, 9, 8),),
+    "frames": lambda x: (x.mT.reshape(16, 99, 1),),
+}
+
+
+@pytest.mark.parametrize("regroup", LEFT_ALONE.values(), ids=LEFT_ALONE)
+@pytest.mark.parametrize("reduction", [Downsample(2), Merge(0.5)], ids=["downsample", "merge"])
+def test_what_others_made_of_the_tokens_is_left_alone(unet, reduction, regroup):
+    patch: Any = AttentionPatch(reduction, unet)
+    given = regroup(tokens())
+    left = before(patch, *given)
+    assert all(a is b for a, b in zip(left, given * 3, strict=False))
+    assert patch.after(given[0], options()) is given[0]
+
+
+UNKNOWN = [{"block": None}, {"block": ("input", 0)}, {"block_index": 7}, {"block": ("last", 0)}]
+
+
+@pytest.mark.parametrize("changes", UNKNOWN, ids=str)
+def test_layers_it_does_not_know_are_left_alone(unet, changes):
+    x = tokens()
+    assert before(AttentionPatch(Downsample(2), unet), x, **changes)[1] is x
+
+
+def test_the_noise_is_read_once_in_a_call_of_the_model(unet, monkeypatch):
+    reads = []
+    monkeypatch.setattr(Tensor, "__float__", lambda self: reads.append(self) or self.item())
+    patch = AttentionPatch(Downsample(2), unet)
+    shape = [2, 4, 9, 11]
+    for _ in range(3):
+        before(patch, tokens(), original_shape=shape)
+    assert len(reads) == 1
+    before(patch, tokens(), original_shape=[*shape])
+    assert len(reads) == 2
+
+
+def steps_seen(sigmas: list[float], reduction: Downsample, window: Sigmas | None = None) -> list[tuple[int, int, bool]]:
+    """The run, the step and whether it is on, at each call of a host that does not tell its schedule."""
+    progress, seen = Progress(reduction, window), []
+    for sigma in sigmas:
+        progress.follow({"original_shape": [1, 4, 8, 8], "sigmas": torch.tensor([sigma])})
+        seen.append((progress.run, progress.step, progress.active))
+    return seen
+
+
+def test_without_a_schedule_a_rise_is_a_run_and_a_fall_a_step():
+    seen = steps_seen([14.6, 14.6, 6.0, 6.0000001, 2.0, 14.6, 6.0], Downsample(2))
+    assert [(run, step) for run, step, _ in seen] == [(1, 0), (1, 0), (1, 1), (1, 1), (1, 2), (2, 0), (2, 1)]
+
+
+def test_without_a_schedule_the_window_is_one_of_noise():
+    seen = steps_seen([14.6, 6.0, 2.0, 0.5], Downsample(2, start=0.2, stop=0.8), Sigmas(6.0, 1.0))
+    assert [on for *_, on in seen] == [False, True, True, False]
+
+
+def test_without_both_a_window_is_refused():
+    text = (
+        "(start, stop)=(0.0, 0.5) cannot be used. Allowed: (0.0, 1.0) in a host that does not tell its schedule. Leave "
+        "start and stop out, or update the host."
+    )
+    with pytest.raises(RuntimeError, match=f"^{re.escape(text)}$"):
+        steps_seen([14.6], Downsample(2, stop=0.5))
+
+
+@pytest.mark.parametrize("merge", [Merge(cross_attention=True), Merge(feed_forward=True)], ids=repr)
+def test_parts_out_of_reach_are_refused(unet, merge):
+    given = (True, merge.cross_attention, merge.feed_forward)
+    text = (
+        f"(attention, cross_attention, feed_forward)={given} cannot be used. Allowed: (True, False, False): this host "
+        "lets nobody else into the rest of a block. Leave all three out."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        AttentionPatch(merge, unet)

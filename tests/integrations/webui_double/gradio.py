@@ -1,0 +1,36 @@
+"""As much of gradio as an extension of the webui touches when its controls are made."""
+
+from typing import Any
+
+
+class Component:
+    def __init__(self, value: Any = None, label: str | None = None, visible: bool = True, **options: Any) -> None:
+        self.value, self.label, self.visible = value, label, visible
+        self.__dict__.update(options)
+
+
+class Slider(Component):
+    """Has minimum, maximum and step."""
+
+
+class Checkbox(Component):
+    """On or off."""
+
+
+class Dropdown(Component):
+    """Has choices."""
+
+
+class Radio(Component):
+    """Has choices."""
+
+
+class Accordion:
+    def __init__(self, label: str, open: bool = True) -> None:
+        self.label, self.open = label, open
+
+    def __enter__(self) -> "Accordion":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass

@@ -1,0 +1,3 @@
+"""The webui notes what goes wrong in scripts and callbacks, and goes on."""
+
+noted: list[Exception] = []

@@ -1,0 +1,106 @@
+"""A webui to test in: the double of its modules, the extension, and a model of real ldm code."""
+
+import copy
+import functools
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from zoo import WIDTH, LatentDiffusion, ldm_unet
+
+from todome import Downsample
+from todome.grid import Grid, kept_rows
+from todome.hooks import clocks_on
+from todome.reductions import drawn
+
+DOUBLE = Path(__file__).parent / "webui_double"
+EXTENSION = Path(__file__).parents[2] / "integrations" / "webui"
+THEIRS = ("modules", "gradio", "todome_webui")
+
+
+@contextmanager
+def own_modules() -> Iterator[None]:
+    """The double and the extension are imported anew, and forgotten afterwards."""
+    path, before = list(sys.path), dict(sys.modules)
+    forget_theirs()
+    sys.path.insert(0, str(DOUBLE))
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        forget_theirs()
+        sys.modules.update({name: module for name, module in before.items() if is_theirs(name)})
+
+
+def is_theirs(name: str) -> bool:
+    return name.split(".")[0] in THEIRS
+
+
+def forget_theirs() -> None:
+    for name in filter(is_theirs, list(sys.modules)):
+        del sys.modules[name]
+
+
+class Model(LatentDiffusion):
+    """What the webui calls its model by."""
+
+    def apply_model(self, x: Tensor, sigma: float) -> Tensor:
+        text = torch.ones(len(x), 3, WIDTH)
+        return self.model.diffusion_model(x, torch.full((len(x),), sigma * 999), context=text)  # type: ignore
+
+
+@functools.cache
+def built_once() -> Model:
+    return Model(ldm_unet())
+
+
+def ldm_model() -> Any:
+    return copy.deepcopy(built_once())
+
+
+class WebUI:
+    """The webui after it has started: scripts loaded, settings registered, both tabs made."""
+
+    def __init__(self, sd_model: Any) -> None:
+        names = ("shared", "errors", "scripts", "script_callbacks", "processing", "infotext_utils", "sd_samplers")
+        for name in names:
+            setattr(self, name, importlib.import_module(f"modules.{name}"))
+        self.shared.sd_model = sd_model
+        self.scripts.load_script(DOUBLE / "scripts" / "xyz_grid.py")
+        self.scripts.load_script(EXTENSION / "scripts" / "todome_webui.py")
+        self.script_callbacks.call("ui_settings")
+        self.script_callbacks.call("before_ui")
+        self.tabs = {tab: self.scripts.ScriptRunner(tab == "img2img") for tab in ("txt2img", "img2img")}
+
+    def __getattr__(self, name: str) -> Any:  # the modules
+        raise AttributeError(name)
+
+    def set(self, **values: Any) -> None:
+        for name, value in values.items():
+            assert f"token_downsampling_{name}" in self.shared.opts.data_labels
+            setattr(self.shared.opts, f"token_downsampling_{name}", value)
+
+    def control(self, label: str, tab: str = "txt2img") -> Any:
+        return next(control for control in self.tabs[tab].inputs[1:] if control.label == label)
+
+    def generation(self, tab: str = "txt2img", **fields: Any) -> Any:
+        kind = {"txt2img": "StableDiffusionProcessingTxt2Img", "img2img": "StableDiffusionProcessingImg2Img"}[tab]
+        given = [getattr(control, "value", None) for control in self.tabs[tab].inputs]
+        return getattr(self.processing, kind)(self.tabs[tab], given, **fields)
+
+    def draw(self, tab: str = "txt2img", **fields: Any) -> Any:
+        done = self.processing.process_images(self.generation(tab, **fields))
+        assert not self.errors.noted
+        assert not clocks_on(self.shared.sd_model.model.diffusion_model)
+        return done
+
+
+def expected_keys(grid: Grid, turn: int, factor: float = 2, phase: Any = "dither") -> list[int]:
+    """What the first layer of a model keeps in a turn."""
+    order = Downsample(factor, phase).table_on(grid, factor, drawn(0, 0))
+    return kept_rows(order, turn).tolist()

@@ -1,19 +1,21 @@
 """`todome bench`: from words to tables; how it goes on, and what it refuses."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from todome.commands.bench import cells
 from todome.hooks import clocks_on
 from todome.measuring.methods import EXAMPLES
-from todome.measuring.speed import Course, read_bench
+from todome.measuring.speed import Case, Course, Row, read_bench
 
 QUICK = ("--methods", "todome:2", "--rounds", 1)
 OUT = ("-o", "speed.json")
-MEASURED = r"[\d.]+ ± [\d.]+ │ [\d.]+x ± [\d.]+ │ [\d.]+ │ [\d.]+ │ │"
+MEASURED = r"[\d.]+(?: ± [\d.]+)? │ [\d.]+x(?: ± [\d.]+)? │ [\d.]+ │ [\d.]+ │ │"  # one round has no spread
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +101,7 @@ def test_where_dense_does_not_run_there_is_no_speed_up(run, monkeypatch):
     without_memory(False, monkeypatch)
     text = told(run("bench", "sd15", "--sizes", 32, *QUICK))
     assert "│ dense │ out of memory │ │ │ │ │" in text
-    assert re.search(r"│ todome:2 │ [\d.]+ ± [\d.]+ │ │ [\d.]+ │ [\d.]+ │ │", text)
+    assert re.search(r"│ todome:2 │ [\d.]+ │ │ [\d.]+ │ [\d.]+ │ │", text)
 
 
 def test_modes_are_measured_one_by_one(run, monkeypatch):
@@ -148,3 +150,9 @@ def test_what_cannot_be_measured(refused, monkeypatch, words, text):
 def test_no_size_at_all(refused):
     told = "Invalid value for --sizes: 'large' is not WIDTHxHEIGHT, such as 256x192."
     assert refused("bench", "sd15", "--sizes", "64", "large", code=2) == told
+
+
+def test_the_spread_of_rounds():
+    row = Row(Case("sd15", (64, 64), 1, "eager"), "todome:2", 20.0, (19.0, 21.5), 1.5, (1.4, 1.6), 0.5, 130.6)
+    assert cells(row) == ["20.0 ± 1.2", "1.50x ± 0.10", "50.00", "0.50", "131"]
+    assert cells(replace(row, ms_quartiles=(20.0, 20.0), speedup_quartiles=(1.5, 1.5)))[:2] == ["20.0", "1.50x"]

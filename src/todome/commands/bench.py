@@ -75,13 +75,13 @@ def title_of(case: "Case") -> str:
 def cells(row: "Row") -> list[str]:
     if row.ms is None or row.seconds is None or row.per_second is None:
         return [row.note]
-    ms = f"{row.ms:.1f} ± {around(row.ms_quartiles):.1f}"
-    gain = "" if row.speedup is None else f"{row.speedup:.2f}x ± {around(row.speedup_quartiles):.2f}"
+    ms = f"{row.ms:.1f}{around(row.ms_quartiles, 1)}"
+    gain = "" if row.speedup is None else f"{row.speedup:.2f}x{around(row.speedup_quartiles, 2)}"
     memory = "" if row.mib is None else f"{row.mib:.0f}"
     return [ms, gain, f"{row.per_second:.2f}", f"{row.seconds:.2f}", memory]
 
 
-def around(quartiles: tuple[float, float] | None) -> float:
-    """Half of the distance between the quartiles: half of the measurements lie closer to the middle."""
+def around(quartiles: tuple[float, float] | None, digits: int) -> str:
+    """Half of the distance between the quartiles: half of the rounds lie closer. A single round has none."""
     low, high = quartiles or (0.0, 0.0)
-    return (high - low) / 2
+    return "" if low == high else f" ± {(high - low) / 2:.{digits}f}"

@@ -15,9 +15,7 @@ from todome import Downsample, Merge
 REDUCTIONS = [
     Downsample(factor=2),
     Downsample(factor=1.5, phase="random"),
-    Downsample(factor=2, phase="fixed"),
-    Merge(),
-    Merge(random=False, cross_attention=True, feed_forward=True),
+    Merge(cross_attention=True, feed_forward=True),
 ]
 over_reductions = pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
 

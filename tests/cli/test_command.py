@@ -37,8 +37,10 @@ def test_as_a_module_in_a_process_of_its_own(tmp_path):
         ("typer", ["--help"], "demo"),
         ("diffusers", ["generate", "a", "-o", "a.png"], "demo"),
         ("todome_flowers", ["generate", "a", "-o", "a.png"], "demo"),
+        ("PIL", ["demo"], "demo"),
         ("tqdm", ["bench"], "eval"),
         ("jinja2", ["report", "run"], "eval"),
+        ("matplotlib", ["report", "run"], "eval"),
     ],
 )
 def test_a_package_that_is_missing(tmp_path, package, words, extra):

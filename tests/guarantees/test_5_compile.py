@@ -15,7 +15,9 @@ from todome import Downsample, Merge
 REDUCTIONS = [
     Downsample(factor=2),
     Downsample(factor=1.5, phase="random"),
-    Merge(cross_attention=True, feed_forward=True),
+    Downsample(factor=2, phase="fixed"),
+    Merge(),
+    Merge(random=False, cross_attention=True, feed_forward=True),
 ]
 over_reductions = pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
 

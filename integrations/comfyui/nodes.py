@@ -24,17 +24,22 @@ STOP = number(
 )
 
 
-class TokenDownsampling:
+class ModelNode:
+    """What ComfyUI asks of every node: here, MODEL in, MODEL out, by `patch`."""
+
+    CATEGORY = "model_patches/unet"
+    RETURN_TYPES = ("MODEL",)
+    FUNCTION = "patch"
+
+
+class TokenDownsampling(ModelNode):
     """Settings for `todome.Downsample`."""
 
     DESCRIPTION = (
         "Makes SD 1.x, SD 2.x and SDXL faster at high resolutions: attention looks at 1 key in factor x factor, "
         "another one at every step. Off, which is factor 1, gives exactly the picture without the node."
     )
-    CATEGORY = "model_patches/unet"
-    RETURN_TYPES = ("MODEL",)
     OUTPUT_TOOLTIPS = ("The model with fewer keys. The one that came in stays as it was.",)
-    FUNCTION = "patch"
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, dict[str, Input]]:  # noqa: N802
@@ -75,17 +80,14 @@ class TokenDownsampling:
         return reduced(model, Downsample(factors, phase, start_percent, stop_percent))
 
 
-class TokenMerging:
+class TokenMerging(ModelNode):
     """Settings for `todome.Merge`."""
 
     DESCRIPTION = (
         "Averages alike tokens before self-attention and copies them apart after it, as ToMe does. Token Downsampling "
         "is faster and closer to the dense picture: this node is here to compare."
     )
-    CATEGORY = "model_patches/unet"
-    RETURN_TYPES = ("MODEL",)
     OUTPUT_TOOLTIPS = ("The model with merged tokens. The one that came in stays as it was.",)
-    FUNCTION = "patch"
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, dict[str, Input]]:  # noqa: N802

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from zoo import WIDTH, LatentDiffusion, ldm_unet
+from zoo import WIDTH, LatentDiffusion, ldm_unet, recording
 
 from todome import Downsample
 from todome.grid import Grid, kept_rows
@@ -104,3 +104,18 @@ def expected_keys(grid: Grid, turn: int, factor: float = 2, phase: Any = "dither
     """What the first layer of a model keeps in a turn."""
     order = Downsample(factor, phase).table_on(grid, factor, drawn(0, 0))
     return kept_rows(order, turn).tolist()
+
+
+def unet(webui: WebUI) -> Any:
+    return webui.shared.sd_model.model.diffusion_model
+
+
+def keys(webui: WebUI, tab: str = "txt2img", **fields: Any) -> list[list[int]]:
+    """Which tokens were keys of the first layer, call by call."""
+    with recording(unet(webui)) as record:
+        webui.draw(tab, **fields)
+    return record.rows
+
+
+def counts(webui: WebUI, tab: str = "txt2img", **fields: Any) -> list[int]:
+    return [len(rows) for rows in keys(webui, tab, **fields)]

@@ -1,8 +1,6 @@
-"""An evaluation: what it draws and measures, how it goes on, and what it refuses."""
+"""An evaluation: what it draws and measures, and what it refuses to begin."""
 
-import functools
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from small_evaluation import BATCHES, PLAN, SIZE, refusal
 from zoo import small_unet, talking, tiny_pipeline
 
 import todome
@@ -20,69 +18,12 @@ from todome.hooks import clocks_on
 from todome.measuring.comparing import measures_at, read_picture
 from todome.measuring.drawing import Batch, Studio
 from todome.measuring.evaluation import FLOWERS, carry_out, gigabytes, plan_for
-from todome.measuring.runs import Plan, features_path, picture_path, read_results, times_path
+from todome.measuring.runs import Plan, picture_path, read_results, times_path
 from todome.measuring.subjects import own_size
-from todome.metrics import LPIPS, Inception, frechet_distance, high_frequency, mse, psnr, ssim
+from todome.metrics import LPIPS, high_frequency, mse, psnr, ssim
 from todome.pictures import read_texts
 
-SIZE = (32, 32)
-PLAN = plan_for(prompts=["a rose", "a tulip"], methods=["todome:2"], sizes=(SIZE,), pictures=3, batch=2, steps=2)
-BATCHES = [(2, 1), (2, 2), (1, 2)]  # the warm-up of one step, and two batches, as (pictures, steps)
-
-
-@pytest.fixture(scope="module")
-def lpips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights that make a distance, if not the true one."""
-    path = tmp_path_factory.mktemp("weights") / "lpips.safetensors"
-    names = {"convolutions": "c", "heads": "l", "weight": "w", "bias": "b"}
-    tensors = {}
-    for name, tensor in LPIPS().state_dict().items():
-        kind, i, *part = name.split(".")
-        key = ".".join([names[kind] + i, *(names[one] for one in part)])
-        tensors[key] = torch.ones_like(tensor) if kind == "heads" else tensor
-    save_file(tensors, path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def finished(flowers: Any, lpips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    carry_out(PLAN, folder, pipe=flowers, lpips=lpips)
-    return folder
-
-
-@pytest.fixture
-def folder(finished: Path, tmp_path: Path) -> Path:
-    """A finished run, of which a test may change what it likes."""
-    return Path(shutil.copytree(finished, tmp_path / "run"))
-
-
-@pytest.fixture
-def calls(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """How many pictures in how many steps the pipeline was asked for, each time."""
-    seen, own = [], type(flowers).__call__
-
-    @functools.wraps(own)
-    def call(self: Any, prompt: list[str], **options: Any) -> Any:
-        seen.append((len(prompt), options["num_inference_steps"]))
-        return own(self, prompt, **options)
-
-    monkeypatch.setattr(type(flowers), "__call__", call)
-    return seen
-
-
-@pytest.fixture
-def again(flowers: Any, folder: Path, lpips: Path) -> Any:
-    def again(plan: Plan = PLAN, **options: Any) -> Any:
-        return carry_out(plan, folder, pipe=flowers, **{"lpips": lpips, **options})
-
-    return again
-
-
-def refusal(call: Any, kind: type[Exception] = ValueError) -> str:
-    with pytest.raises(kind) as error:
-        call()
-    return str(error.value)
+QUICK: dict[str, Any] = {"pictures": 1, "steps": 1}
 
 
 def test_a_new_run(tmp_path, flowers, calls, lpips):
@@ -94,9 +35,6 @@ def test_a_new_run(tmp_path, flowers, calls, lpips):
     assert names == [*drawn, "results.json", "run.json", "times/32x32/dense.json", "times/32x32/todome_2.json"]
     assert run.about["dtype"] == "float32"
     assert not clocks_on(flowers.unet)
-
-
-QUICK: dict[str, Any] = {"pictures": 1, "steps": 1}
 
 
 def test_from_a_notebook_with_a_pipeline_that_is_open(tmp_path, lpips):
@@ -160,90 +98,6 @@ def test_pictures_carry_what_they_were_drawn_with(finished):
     assert (settings.prompt, settings.seed, settings.steps, settings.guidance) == ("a rose", 2, 2, 3.0)
     assert settings.reduction == Downsample(2)
     assert read_texts(path)["method"] == "todome:2"
-
-
-def test_a_finished_run_draws_nothing(folder, again, calls):
-    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
-    again()
-    assert calls == []
-    assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before
-
-
-def test_the_pipeline_is_not_even_opened(folder, lpips, monkeypatch):
-    monkeypatch.setattr("todome.pipelines.open_pipeline", None)
-    assert len(carry_out(PLAN, folder, lpips=lpips, device="cpu").rows) == 2
-
-
-def test_an_interrupted_run_goes_on(tmp_path, finished, flowers, calls, lpips, monkeypatch):
-    def interrupted(*_: Any) -> None:
-        if len(calls) == 5:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        own = Studio.keep
-        patch.setattr(Studio, "keep", lambda *words: (own(*words), interrupted()))
-        with pytest.raises(KeyboardInterrupt):
-            carry_out(PLAN, tmp_path, pipe=flowers, lpips=lpips)
-    assert not clocks_on(flowers.unet)
-    assert [row.method for row in read_results(tmp_path).rows] == ["dense"]
-    calls.clear()
-    run = carry_out(PLAN, tmp_path, pipe=flowers, lpips=lpips)
-    assert calls == BATCHES  # of todome: the pictures of its first batch had no time yet
-    assert run.rows[1].closeness == read_results(finished).rows[1].closeness
-
-
-def test_a_picture_that_is_gone_is_drawn_again_with_its_batch(folder, again, calls):
-    path = picture_path(folder, SIZE, "todome:2", 1)
-    before = path.read_bytes()
-    path.rename(path.with_name(f".{path.name}.123.part"))
-    again()
-    assert calls == [(2, 1), (2, 2)]
-    assert path.read_bytes() == before
-
-
-def test_methods_and_pictures_can_be_added(folder, again, calls):
-    run = again(replace(PLAN, methods=["dense:1"], pictures=4))
-    assert calls == [(2, 1), (2, 2)] * 2 + [(2, 1), (2, 1), (2, 1)]
-    assert [(row.method, row.pictures, row.steps) for row in run.rows] == [
-        ("dense", 4, 2),
-        ("todome:2", 4, 2),
-        ("dense:1", 4, 1),
-    ]
-    assert json.loads((folder / "run.json").read_text())["plan"]["methods"] == ["dense", "todome:2", "dense:1"]
-
-
-@pytest.mark.parametrize(
-    ("changed", "text"),
-    [
-        ({"steps": 3}, "steps=3 cannot be used. Allowed: 2, as in {}."),
-        ({"prompts": ["a rose", "a daisy"]}, "prompts[1]='a daisy' cannot be used. Allowed: 'a tulip', as in {}."),
-        ({"prompts": ["a rose"]}, "prompts[1]=None cannot be used. Allowed: 'a tulip', as in {}."),
-        ({"sizes": ((32, 40),)}, "sizes[0][1]=40 cannot be used. Allowed: 32, as in {}."),
-        ({"sizes": (SIZE, SIZE)}, "sizes[1]=[32, 32] cannot be used. Allowed: None, as in {}."),
-        ({"model": "other"}, "model='other' cannot be used. Allowed: 'todome-flowers', as in {}."),
-        ({"seed": 1}, "seed=1 cannot be used. Allowed: 0, as in {}."),
-        ({"batch": 1}, "batch=1 cannot be used. Allowed: 2, as in {}."),
-        ({"scheduler": "ddim"}, "scheduler='ddim' cannot be used. Allowed: None, as in {}."),
-        ({"pictures": 2}, "pictures=2 cannot be used. Allowed: at least 3, as in {}."),
-    ],
-    ids=str,
-)
-def test_another_plan_is_refused(folder, again, changed, text):
-    told = refusal(lambda: again(replace(PLAN, **changed)))
-    assert told == text.format(folder / "run.json") + " Evaluate into another folder."
-
-
-def test_another_machine_is_refused(folder, again):
-    found = json.loads((folder / "run.json").read_text())
-    found["about"]["cpu"] = "abacus"
-    (folder / "run.json").write_text(json.dumps(found))
-    assert "Allowed: 'abacus', as in" in refusal(again)
-
-
-def test_a_plan_of_which_nothing_was_drawn_can_be_changed(folder, again, calls):
-    shutil.rmtree(folder / "times")
-    again(replace(PLAN, batch=3))
-    assert calls == [(3, 1), (3, 2)] * 2
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path, flowers):
@@ -320,82 +174,3 @@ def test_equal_pictures_and_flat_ones_can_be_written_as_json(folder, again):
     found = again().rows[1].closeness
     assert (found.psnr, found.mse, found.detail) == ((100.0,) * 3, (0.0,) * 3, ())
     assert "NaN" not in (folder / "results.json").read_text()
-
-
-FEW = r"^FID is biased upwards by few pictures: compare it only between sets of 3, as these are\. It is meant for 2048"
-
-
-@pytest.fixture(scope="module")
-def inception(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("weights") / "inception.safetensors"
-    torch.manual_seed(0)
-    Inception().save_half(path)
-    return path
-
-
-def test_fid_to_dense(folder, again, inception, monkeypatch):
-    with pytest.warns(UserWarning, match=FEW):
-        dense, reduced = again(fid=True, inception=inception).rows
-    seen = [load_file(features_path(folder, SIZE, method))["features"] for method in ("todome:2", "dense")]
-    assert [tuple(some.shape) for some in seen] == [(3, 2048)] * 2
-    assert (dense.fid, reduced.fid) == (None, frechet_distance(*seen))
-    monkeypatch.setattr(Inception, "forward", None)  # nothing is looked at twice
-    with pytest.warns(UserWarning, match=FEW):
-        assert again(fid=True, inception=inception).rows[1].fid == reduced.fid
-
-
-REAL = torch.rand(5, 8, generator=torch.Generator().manual_seed(0))
-MADE = torch.rand(3, 8, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.fixture
-def glances(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pictures Inception was shown, each time; what it sees of five or of three is known."""
-    seen: list[int] = []
-
-    def features(pictures: Any, network: Any, device: Any) -> torch.Tensor:
-        seen.append(sum(len(some) for some in pictures))
-        return {5: REAL, 3: MADE}[seen[-1]]
-
-    monkeypatch.setattr("todome.measuring.comparing.features", features)
-    monkeypatch.setattr(Inception, "find", Inception)
-    return seen
-
-
-def test_fid_to_a_folder_of_real_pictures(tmp_path, flowers, lpips, glances):
-    names = ["a.jpg", "more/b.png", "c.webp", "d.png", "e.bmp"]
-    for i, name in enumerate(names):
-        (tmp_path / "real/more").mkdir(parents=True, exist_ok=True)
-        Image.new("L", (20 + i, 30), 40 * i).save(tmp_path / "real" / name)
-    (tmp_path / "real/notes.txt").write_text("no picture")
-    plan = replace(PLAN, real=str(tmp_path / "real"))
-    for looked in ([5, 3, 3], []):  # the second time everything is known
-        glances.clear()
-        with pytest.warns(UserWarning, match=FEW):
-            run = carry_out(plan, tmp_path / "run", pipe=flowers, lpips=lpips)
-        assert glances == looked
-        assert [row.fid for row in run.rows] == [frechet_distance(MADE, REAL)] * 2
-
-
-def test_fid_to_a_file_of_features_and_of_pictures_that_are_drawn_again(tmp_path, flowers, lpips, glances):
-    save_file({"features": REAL}, tmp_path / "real.safetensors")
-    plan = replace(PLAN, real=str(tmp_path / "real.safetensors"))
-    with pytest.warns(UserWarning, match=FEW):
-        assert carry_out(plan, tmp_path / "run", pipe=flowers, lpips=lpips).rows[0].fid == frechet_distance(MADE, REAL)
-    picture_path(tmp_path / "run", SIZE, "dense", 0).unlink()
-    with pytest.warns(UserWarning, match=FEW):
-        carry_out(plan, tmp_path / "run", pipe=flowers, lpips=lpips)
-    assert glances == [3, 3, 3]
-
-
-@pytest.mark.parametrize("name", ["none", "none.safetensors", "one"])
-def test_no_real_pictures(tmp_path, flowers, lpips, glances, calls, name):
-    (tmp_path / "one").mkdir()
-    Image.new("RGB", (8, 8)).save(tmp_path / "one/a.png")
-    plan = replace(PLAN, real=str(tmp_path / name))
-    with pytest.warns(UserWarning, match=FEW):
-        told = refusal(lambda: carry_out(plan, tmp_path / "run", pipe=flowers, lpips=lpips))
-    allowed = "Allowed: a folder with pictures, or a .safetensors file with the tensor `features`."
-    found = f"{int(name == 'one')} pictures are there, and FID needs two at the least."
-    assert told == f"real={str(tmp_path / name)!r} cannot be used. {allowed} {found}"
-    assert calls == []

@@ -17,13 +17,13 @@ from .options import (
     SIDES,
     USUAL_METHODS,
     by_default,
+    drawn,
+    placed,
     present,
     sides,
 )
 
-drawn = partial(typer.Option, rich_help_panel="What to draw")
 judged = partial(typer.Option, rich_help_panel="What to measure")
-placed = partial(typer.Option, rich_help_panel="Machine and files")
 
 MODEL = "The folder of a pipeline, or a hub id."
 PROMPTS = "A prompt on each line; lines that begin with # are left out." + by_default(f"20 flowers for {EMBEDDED}")

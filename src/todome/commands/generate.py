@@ -10,11 +10,21 @@ import typer
 from ..grid import Phase
 from ..pipelines import EMBEDDED, shown
 from ..reductions import Downsample, Merge, Reduction
-from .options import DEVICE, DTYPE, GUIDANCE, OF_THE_MODEL, SCHEDULER, by_default, levels, parsed_size, present
+from .options import (
+    DEVICE,
+    DTYPE,
+    GUIDANCE,
+    OF_THE_MODEL,
+    SCHEDULER,
+    by_default,
+    drawn,
+    levels,
+    parsed_size,
+    placed,
+    present,
+)
 
-drawn = partial(typer.Option, rich_help_panel="What to draw")
 reduced = partial(typer.Option, rich_help_panel="How much to reduce")
-placed = partial(typer.Option, rich_help_panel="Machine and files")
 
 AGAIN = "Make this picture of todome's again; other options change it."
 PIPELINE = "A text-to-image pipeline of diffusers." + by_default(f"{EMBEDDED}, which is embedded")

@@ -1,10 +1,14 @@
 """What several commands take: help, and words as the values they mean."""
 
+from functools import partial
 from typing import Any
 
 import typer
 
 from ..pipelines import DTYPES, SCHEDULERS, Size
+
+drawn = partial(typer.Option, rich_help_panel="What to draw")
+placed = partial(typer.Option, rich_help_panel="Machine and files")
 
 
 def by_default(what: object) -> str:

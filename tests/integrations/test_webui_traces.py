@@ -1,0 +1,192 @@
+"""Whatever happens in AUTOMATIC1111's webui, and whoever else is there: nothing is left, and problems are told."""
+
+import importlib
+import re
+from typing import Any
+
+import pytest
+import torch
+from ldm.modules.diffusionmodules.util import timestep_embedding
+from webui_world import EXTENSION, WebUI, counts, expected_keys, keys, ldm_model, own_modules, unet
+from zoo import recording
+
+from todome.hooks import clocks_on, hung
+
+FINE, HIRES = (8, 8), (16, 16)
+
+
+def test_an_interrupted_generation_leaves_nothing(webui):
+    webui.set(factor=2.0)
+    webui.script_callbacks.on_cfg_denoiser(lambda params: interrupt(webui, params.denoiser.step == 1))
+    assert counts(webui) == [16] * 2
+
+
+def interrupt(webui: WebUI, now: bool) -> None:
+    webui.shared.state.interrupted = now
+
+
+def test_an_error_leaves_nothing(webui):
+    webui.set(factor=2.0)
+    unet(webui).out.register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        webui.draw()
+    assert not list(hung(unet(webui)))
+
+
+def fail(*_: Any) -> None:
+    raise RuntimeError("out of memory")
+
+
+def test_what_is_out_of_range_ends_the_generation_with_a_sentence(webui):
+    webui.set(factor=5.0)
+    text = (
+        "factor=5.0 cannot be used. Allowed: at most 4 on a grid of 4x4 tokens. "
+        "Lower the factor, or make the picture larger."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        webui.draw(size=4)
+    assert not list(hung(unet(webui)))
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (
+            {"method": "averaging"},
+            'method=\'averaging\' cannot be used. Allowed: "downsampling" or "merging". The first is closer to dense.',
+        ),
+        (
+            {"factor_img2img": "much"},
+            'factor=\'much\' cannot be used. Allowed: "same", "off", "auto" or a number of at least 1. '
+            "The default is the first.",
+        ),
+    ],
+)
+def test_values_that_do_not_exist(webui, values, text):
+    webui.set(factor=2.0, **values)
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        webui.draw("img2img")
+
+
+def test_a_model_with_nothing_to_reduce_is_drawn_dense_and_says_so(webui, capsys):
+    for part in unet(webui).modules():
+        if hasattr(part, "disable_self_attn"):
+            part.disable_self_attn = True
+    webui.set(factor=2.0)
+    p = webui.generation()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(webui.shared.sd_model, "apply_model", lambda x, sigma: x)
+        webui.processing.process_images(p)
+    assert "todome: first pass: dense. target=UNetModel has no BasicTransformerBlock" in capsys.readouterr().out
+    (comment,) = p.comments
+    assert comment.startswith("Token Downsampling: first pass is dense. ")
+
+
+def test_another_model_leaves_nothing_on_the_old_one(webui):
+    webui.set(factor=2.0)
+    webui.draw()
+    old, webui.shared.sd_model = webui.shared.sd_model, ldm_model()
+    assert counts(webui) == [16] * 4
+    assert not clocks_on(old.model.diffusion_model)
+
+
+def test_the_refiner_takes_over_in_the_middle(webui):
+    webui.set(factor=2.0)
+    first, refiner = webui.shared.sd_model, ldm_model()
+    p = webui.generation()
+    p.refiner, p.refiner_at = refiner, 2
+    with recording(first.model.diffusion_model) as before, recording(refiner.model.diffusion_model) as after:
+        webui.processing.process_images(p)
+    assert before.rows == [expected_keys(FINE, 0), expected_keys(FINE, 1)]
+    assert after.rows == [expected_keys(FINE, 2), expected_keys(FINE, 3)]
+    assert not clocks_on(first.model.diffusion_model)
+    assert not clocks_on(refiner.model.diffusion_model)
+
+
+def test_a_replaced_forward(webui):
+    """As the extensions for DeepCache and ControlNet do it: the UNet's own forward is called from another one."""
+    model = unet(webui)
+    own, calls = model.forward, []
+    model.forward = lambda *args, **kwargs: calls.append(1) or own(*args, **kwargs)
+    webui.set(factor=2.0)
+    assert keys(webui) == [expected_keys(FINE, step) for step in range(4)]
+    assert len(calls) == 4
+    assert "forward" in vars(model)
+
+
+def test_deepcache_skips_the_deeper_blocks(webui):
+    """In every second call, DeepCache calls only the outermost blocks and takes the rest from the call before."""
+    model = unet(webui)
+    own, deep = model.forward, {}
+
+    def caching(x: Any, timesteps: Any, context: Any) -> Any:
+        if webui.sd_samplers.shared.state.sampling_step % 2 == 0 or not deep:
+            hook = model.output_blocks[-2].register_forward_hook(lambda _, __, output: deep.update(h=output))
+            try:
+                return own(x, timesteps, context=context)
+            finally:
+                hook.remove()
+        return shallow(model, x, timesteps, context, deep["h"])
+
+    model.forward = caching
+    webui.set(factor=2.0)
+    assert counts(webui, steps=6) == [16] * 6
+
+
+def shallow(model: Any, x: Any, timesteps: Any, context: Any, deep: Any) -> Any:
+    embedding = model.time_embed(timestep_embedding(timesteps, model.model_channels))
+    first = model.input_blocks[0](x, embedding, context)
+    model.input_blocks[1](first, embedding, context)
+    return model.out(model.output_blocks[-1](torch.cat([deep, first], 1), embedding, context))
+
+
+def test_two_requests_for_one_pass_are_one(webui):
+    """Forge asks scripts twice before its hires pass."""
+    webui.set(factor=2.0)
+    p = webui.generation()
+    ask = p.scripts.run
+    p.scripts.run = lambda name, p, **kwargs: [ask(name, p, **kwargs), ask(name, p, **kwargs)]
+    with recording(unet(webui)) as record:
+        webui.processing.process_images(p)
+    assert record.rows == [expected_keys(FINE, step) for step in range(4)]
+    assert "launch_sampling" not in vars(p.sampler)
+
+
+def test_another_extensions_launch_is_kept(webui, monkeypatch):
+    webui.set(factor=2.0)
+    kept = []
+    sampler = webui.sd_samplers.Sampler
+    build = sampler.__init__
+
+    def wrapped(self: Any, name: str) -> None:
+        build(self, name)
+        self.launch_sampling = lambda steps, func: kept.append(steps) or sampler.launch_sampling(self, steps, func)
+
+    monkeypatch.setattr(sampler, "__init__", wrapped)
+    assert counts(webui) == [16] * 4
+    assert kept == [4]
+
+
+def test_todome_that_is_missing_is_told(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not registered_scripts()
+    assert capsys.readouterr().out == (
+        "todome: The extension is here, but todome itself is not. Run `todome install --webui PATH` with the folder of "
+        "this webui, or install todome in its environment.\n"
+    )
+
+
+def test_an_old_torch_is_told(monkeypatch, capsys):
+    monkeypatch.setattr("torch.__version__", "2.1.2+cu121")
+    assert not registered_scripts()
+    assert capsys.readouterr().out == (
+        "todome: torch='2.1.2+cu121' cannot be used. Allowed: 2.4 or newer. "
+        "Install a newer torch in the environment of this webui, or remove the extension.\n"
+    )
+
+
+def registered_scripts() -> list[Any]:
+    with own_modules():
+        scripts = importlib.import_module("modules.scripts")
+        scripts.load_script(EXTENSION / "scripts" / "todome_webui.py")
+        return scripts.scripts_data

@@ -1,0 +1,64 @@
+"""A finished evaluation, and what the tests of evaluations watch."""
+
+import functools
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from small_evaluation import PLAN
+
+from todome.measuring.evaluation import carry_out
+from todome.measuring.runs import Plan
+from todome.metrics import LPIPS
+
+
+@pytest.fixture(scope="session")
+def lpips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights that make a distance, if not the true one."""
+    path = tmp_path_factory.mktemp("weights") / "lpips.safetensors"
+    names = {"convolutions": "c", "heads": "l", "weight": "w", "bias": "b"}
+    tensors = {}
+    for name, tensor in LPIPS().state_dict().items():
+        kind, i, *part = name.split(".")
+        key = ".".join([names[kind] + i, *(names[one] for one in part)])
+        tensors[key] = torch.ones_like(tensor) if kind == "heads" else tensor
+    save_file(tensors, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def finished(flowers: Any, lpips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    carry_out(PLAN, folder, pipe=flowers, lpips=lpips)
+    return folder
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    """A finished run, of which a test may change what it likes."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+@pytest.fixture
+def calls(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """How many pictures in how many steps the pipeline was asked for, each time."""
+    seen, own = [], type(flowers).__call__
+
+    @functools.wraps(own)
+    def call(self: Any, prompt: list[str], **options: Any) -> Any:
+        seen.append((len(prompt), options["num_inference_steps"]))
+        return own(self, prompt, **options)
+
+    monkeypatch.setattr(type(flowers), "__call__", call)
+    return seen
+
+
+@pytest.fixture
+def again(flowers: Any, folder: Path, lpips: Path) -> Any:
+    def again(plan: Plan = PLAN, **options: Any) -> Any:
+        return carry_out(plan, folder, pipe=flowers, **{"lpips": lpips, **options})
+
+    return again

@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint format
+.PHONY: setup demo app docs test lint format
 
 setup: .venv/ready
 
@@ -18,6 +18,12 @@ setup: .venv/ready
 # Threads that sleep while they wait: where another program has a core, torch's would make it twenty times slower.
 demo: setup
 	OMP_WAIT_POLICY=passive $(BIN)/todome demo --force
+
+app: setup
+	OMP_WAIT_POLICY=passive $(BIN)/todome app --open
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test: setup
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -38,7 +38,8 @@ def plans(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 def summary(run: Evaluation) -> dict[str, Any]:
     """A run without the values of single pictures."""
-    plan = {**asdict(run.plan), "prompts": len(run.plan.prompts), "real": run.plan.real and Path(run.plan.real).name}
+    plan = {**asdict(run.plan), "prompts": len(run.plan.prompts), "model": Path(run.plan.model).name}
+    plan |= {"real": run.plan.real and Path(run.plan.real).name}
     return {"about": dict(run.about), "plan": plan, "rows": [summed(row) for row in run.rows]}
 
 

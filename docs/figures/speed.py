@@ -28,7 +28,7 @@ def draw(axes: plt.Axes, found: Bench, model: str, pictures: int) -> None:
     chosen = [case for case in cases(found, "cuda-graph", pictures) if case.model == model]
     sides = [case.size[0] for case in chosen]
     for name, (label, colour, marker) in SERIES.items():
-        gains = [next(row.speedup for row in found.of(case) if column_of(row) == name) for case in chosen]
+        gains = [next(row.speedup or 0 for row in found.of(case) if column_of(row) == name) for case in chosen]
         axes.plot(sides, gains, color=colour, marker=marker, label=label, linewidth=1.6, markersize=5)
     axes.axhline(1, color="#57606a", linewidth=0.8)
     axes.set(title=NAMES[model], xlabel="side of the picture, px", xticks=sides)

@@ -3,7 +3,11 @@
 import os
 import sys
 
-FOR_MEASURING = {"jinja2", "matplotlib", "safetensors", "torchmetrics", "tqdm"}  # in the extra `eval`, not in `demo`
+EXTRAS = {  # of the packages that are not in the extra `demo`
+    **dict.fromkeys(("jinja2", "matplotlib", "safetensors", "torchmetrics", "tqdm"), "eval"),
+    "gradio": "app",
+    "peft": "train",
+}
 
 
 def main() -> None:
@@ -18,5 +22,5 @@ def main() -> None:
 def lacking(error: ModuleNotFoundError) -> str:
     """What to say where a package is not installed."""
     package = str(error.name).partition(".")[0]
-    extra = "eval" if package in FOR_MEASURING else "demo"
+    extra = EXTRAS.get(package, "demo")
     return f'Error: This needs {package}, which is missing. Install it: pip install "todome[{extra}]"'

@@ -3,8 +3,7 @@
 import inspect
 import json
 import math
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from . import __version__
+from .measuring.timing import now
 from .patch import NothingToReduce, Patch, apply
 from .pipelines import (
     EMBEDDED,
@@ -35,18 +35,22 @@ if TYPE_CHECKING:
 class Settings:
     """Everything a picture depends on.
 
-    Important:
-        prompt, negative: What to draw, and what to keep away from.
+    Args: Important
+        prompt: What to draw.
+        negative: What to keep away from.
         model: "todome-flowers" (the embedded one), the folder of a pipeline, or an id on the Hugging Face hub.
         seed: Of the noise it starts from.
         reduction: `Downsample(...)`, `Merge(...)`, or None for dense.
 
-    None leaves these to the pipeline:
+    Args: Left to the pipeline where they are None
         size: Width and height in pixels.
-        steps, guidance: How many steps, and how much the prompt counts.
+        steps: How many.
+        guidance: How much the prompt counts.
         scheduler: One of `todome.pipelines.SCHEDULERS`.
 
-    device, dtype: "auto" takes the GPU in float16 if there is one, else the CPU in float32.
+    Args: Machine
+        device: "auto" takes the GPU if there is one.
+        dtype: "auto" is float16 on a GPU and float32 on a CPU.
     """
 
     prompt: str = ""
@@ -92,21 +96,61 @@ class Made(NamedTuple):
         return {"todome": as_json(self.settings, self.sampler), "parameters": as_infotext(self.settings, self.sampler)}
 
 
-def make_picture(settings: Settings, pipe: Any = None) -> Made:
+class Step(NamedTuple):
+    """How far a picture is: so many of the steps are done, and this came of them."""
+
+    done: int
+    steps: int
+    latents: torch.Tensor
+
+
+class Watch:
+    """The seconds that a device works, but for the pauses."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.paused = device, 0.0
+        self.began = now(device)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        began = now(self.device)
+        yield
+        self.paused += now(self.device) - began
+
+    def seconds(self) -> float:
+        return now(self.device) - self.began - self.paused
+
+
+def make_picture(settings: Settings, pipe: Any = None, on_step: Callable[[Step], None] | None = None) -> Made:
     """Makes one picture. The same settings give the same picture.
 
     Args:
         settings: What is wanted.
         pipe: The pipeline, where it is open already: `open_pipeline(settings.model)`. It is left as it was.
+        on_step: Called after every step, if the pipeline tells of them; its time is not counted. What it raises ends
+            the picture.
     """
     pipe = open_pipeline(settings.model, settings.device, settings.dtype) if pipe is None else pipe
-    options = call_options(pipe, settings)
-    began = time.perf_counter()
+    options, watch = call_options(pipe, settings), Watch(pipe.device)
+    if on_step is not None:
+        options |= stepwise(pipe, settings, on_step, watch)
     with scheduled(pipe, settings.scheduler), reduced(pipe, settings.reduction) as patch:
         sampler = sampler_title(pipe.scheduler)
         picture = called(pipe, settings, options)
-    seconds = time.perf_counter() - began
-    return Made(picture, as_made(pipe, settings, picture.size), sampler, seconds, str(patch or "dense"))
+    return Made(picture, as_made(pipe, settings, picture.size), sampler, watch.seconds(), str(patch or "dense"))
+
+
+def stepwise(pipe: Any, settings: Settings, on_step: Callable[[Step], None], watch: Watch) -> dict[str, Any]:
+    """The option with which a pipeline tells of its steps, where it has one."""
+    if "callback_on_step_end" not in inspect.signature(pipe.__call__).parameters:
+        return {}
+
+    def tell(pipe: Any, step: int, _: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        with watch.pause():
+            on_step(Step(step + 1, getattr(pipe, "num_timesteps", 0) or settings.steps or step + 1, tensors["latents"]))
+        return tensors
+
+    return {"callback_on_step_end": tell}
 
 
 def called(pipe: Any, settings: Settings, options: dict[str, Any]) -> "Image":

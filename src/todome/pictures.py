@@ -1,7 +1,9 @@
 """Pictures on disk: PNG files that carry texts, written whole or not at all; and sheets of pictures side by side."""
 
 import os
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +56,13 @@ def read_texts(path: Path) -> dict[str, str]:
     with Image.open(path) as picture:
         picture.load()
         return {key: str(text) for key, text in getattr(picture, "text", {}).items()}
+
+
+def webp_uri(picture: Image.Image, quality: int) -> str:
+    """A picture inside a page."""
+    buffer = BytesIO()
+    picture.save(buffer, "WEBP", quality=quality)
+    return f"data:image/webp;base64,{b64encode(buffer.getvalue()).decode()}"
 
 
 class Column(NamedTuple):

@@ -95,7 +95,7 @@ class Reduction(ABC):
 class Downsample(Reduction):
     """Every query stays; it attends to 1 key in factor x factor (ToDo, arXiv 2402.13573), dithered.
 
-    Important:
+    Args: Important
         factor: How much to reduce. `"auto"` (default) is the smallest whole factor that leaves at most 4096 keys at
             each level: 1 at 512 px, 2 at 1024, 3 at 1536, 4 at 2048 on SD 1.x. A number is for level 1, the finest
             resolution at which the model has self-attention; a sequence gives each level its own, `(2, 2)`, which is
@@ -103,7 +103,7 @@ class Downsample(Reduction):
         stop: The fraction of the steps after which it is off. 0.8 gives away a fifth of the gain and draws the details
             of the last steps dense.
 
-    To tinker with:
+    Args: To tinker with
         phase: Which key of each cell is kept. `"dither"` (default) keeps another one at every step, each exactly once
             in factor x factor steps: its errors cancel out over the run. `"fixed"` always keeps the corner, as ToDo
             does. `"random"` draws a turn at every step, so that some come late.
@@ -167,16 +167,17 @@ class Downsample(Reduction):
 class Merge(Reduction):
     """Alike tokens are averaged before a layer and copied apart after it (ToMe for SD, arXiv 2303.17604).
 
-    Important:
+    Args: Important
         ratio: The share of tokens that are merged into others. 0.5 (default) is what ToMe recommends; at most
             1 - 1 / (stride[0] * stride[1]). A number is for level 1, a sequence gives each level its own.
         stop: The fraction of the steps after which it is off.
 
-    To tinker with:
+    Args: To tinker with
         stride: One destination in stride[0] x stride[1] tokens (height, width). Larger strides allow larger ratios.
         random: Draw the destination of each cell anew at every step (default), instead of its corner.
-        attention, cross_attention, feed_forward: Which parts of each block see merged tokens. The last two gain little
-            speed and cost much quality.
+        attention: Whether self-attention sees merged tokens.
+        cross_attention: Whether cross-attention does: little speed for much quality.
+        feed_forward: Whether the feed-forward layers do: little speed for much quality.
         start: The fraction of the steps before which it is off.
         seed: Of the draws. The same seed gives the same picture.
     """

@@ -52,17 +52,19 @@ def evaluate(
 ) -> Evaluation:
     """Draws the same pictures dense and with each method, and measures how close they are and how fast they were.
 
-    Important:
+    Args: Important
         model: The folder of a pipeline, a hub id, or a pipeline that is open, which is left as it was.
         prompts: What to draw. The embedded model has its own.
         methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.measuring.methods`. Dense is always there.
         out: The folder of the run. One that is there goes on; methods and pictures can be added to it.
-        given: The other fields of `todome.measuring.runs.Plan`: sizes, pictures, seed, steps, guidance, scheduler, ...
+        **given: The other fields of `todome.measuring.runs.Plan`: sizes, pictures, seed, steps, guidance, ...
 
-    To tinker with:
+    Args: To tinker with
         fid: Measure FID too, to the dense pictures. With `real`, it is measured anyway, to those.
-        lpips, inception: Files of weights. Without them they are looked for where `todome.metrics` says.
-        device, dtype: Of a model that is to be opened. "auto" takes the GPU in float16, else the CPU in float32.
+        lpips: The file with the weights of LPIPS. Without it they are looked for where `todome.metrics` says.
+        inception: The same for those of FID.
+        device: Of a model that is to be opened. "auto" takes the GPU if there is one.
+        dtype: Of a model that is to be opened. "auto" is float16 on a GPU and float32 on a CPU.
     """
     pipe = None if isinstance(model, str) else model
     plan = plan_for(model if pipe is None else name_of(pipe), prompts, methods=methods, **given)
@@ -83,7 +85,7 @@ def plan_for(model: str = EMBEDDED, prompts: Sequence[str] | None = None, **give
     Args:
         model: "todome-flowers" (the embedded one), the folder of a pipeline, or an id on the Hugging Face hub.
         prompts: What to draw.
-        given: The other fields of Plan; None is as good as nothing.
+        **given: The other fields of Plan; None is as good as nothing.
     """
     check_fields(given)
     if prompts is None and model != EMBEDDED:

@@ -151,7 +151,8 @@ def explain(
 
     Args:
         target: A pipeline of diffusers or a UNet.
-        height, width: Of the picture, in pixels.
+        height: Of the picture, in pixels.
+        width: Of the picture, in pixels.
         reduction: `Downsample("auto")` unless given. Where that would leave this size dense, `Downsample(2)` is
             measured, and the verdict says so.
         name: What to call the model; its class unless given.

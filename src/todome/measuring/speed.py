@@ -66,12 +66,15 @@ class Bench:
     rows: Sequence[Row]
 
     def of(self, case: Case) -> list[Row]:
+        """The rows of a case."""
         return [row for row in self.rows if row.case == case]
 
     def methods(self, case: Case) -> list[str]:
+        """The names of the methods that were measured on a case."""
         return [row.method for row in self.of(case) if row.method != AGAIN]
 
     def cases(self) -> list[Case]:
+        """What was measured, in its order."""
         return list(dict.fromkeys(row.case for row in self.rows))
 
 
@@ -93,7 +96,7 @@ def bench(
 ) -> Bench:
     """Measures how fast a model runs dense and with each method.
 
-    Important:
+    Args: Important
         model: The folder of a pipeline, a hub id, or a pipeline that is open. "sd15", "sd21" and "sdxl" are UNets in
             the shape of these with random weights, so that nothing has to be downloaded.
         sizes: (width, height) in pixels.
@@ -101,9 +104,12 @@ def bench(
         pictures: How many are drawn at once.
         modes: "eager" is what a plain pipeline sees; "cuda-graph" is the GPU's own time; "compile" is torch.compile.
 
-    To tinker with:
+    Args: To tinker with
         steps: Of a picture, for the time per picture.
-        rounds, seconds: How often each method is measured, and for how long.
+        rounds: How often each method is measured.
+        seconds: For how long, in each round.
+        device: Of a model that is to be opened. "auto" takes the GPU if there is one.
+        dtype: Of a model that is to be opened. "auto" is float16 on a GPU and float32 on a CPU.
         out: A JSON file that is written after every case. Cases that it holds already are not measured again.
         name: What to call a model that is open; its class unless given.
         progress: Show a bar.

@@ -1,0 +1,109 @@
+"""Does a LoRA that was trained with fewer keys keep more quality under them? On the embedded model, in a new style.
+
+    python benchmarks/posters.py PHOTOS --out posters
+    python benchmarks/lora_study.py posters --work runs --out benchmarks/results/lora-study.json \
+        --lpips lpips.safetensors --inception inception.safetensors
+
+Every way of training makes a LoRA (`todome train-lora`), and every way of sampling draws the same pictures with each
+of them (`todome eval`). Closeness is to the dense pictures of the same LoRA; FID is to posters that no LoRA has seen.
+A run that was interrupted goes on. `--sheet lora.png` shows picture 10 of them all.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ancestors import summary
+from PIL import Image, ImageDraw
+from posters import CAPTIONS
+
+from todome.measuring.evaluation import carry_out, plan_for
+from todome.measuring.methods import Method, method_named
+from todome.measuring.runs import picture_path, write_json
+from todome.pictures import INK, MARGIN, TEXT, write
+from todome.pipelines import open_pipeline
+from todome.training.lora import Recipe, train
+
+TRAINED = ["dense", "todome:2,phase=random", "todome:4,phase=random", "todo:4"]
+SAMPLED = ["todome:2", "todome:4", "todo:4"]
+SHOWN = ["dense", "factor 2", "factor 4", "ToDo 4"]
+SIZE = (256, 256)
+
+
+def trained(method: Method, recipe: Recipe, work: Path) -> Path:
+    """A pipeline with a LoRA of its own in its weights."""
+    folder = work / method.name.partition(",")[0].replace(":", "-")
+    lora = folder.with_suffix(".safetensors")
+    if not lora.exists():
+        train(replace(recipe, reduction=method.reduction), lora, resume=True)
+    if not (folder / "model_index.json").exists():
+        pipe = open_pipeline(dtype="float32")
+        pipe.load_lora_weights(lora)
+        pipe.fuse_lora()
+        pipe.unload_lora_weights()
+        pipe.save_pretrained(folder)
+    return folder
+
+
+def sheet(pictures: Sequence[Sequence[Image.Image]]) -> Image.Image:
+    """A row for each way to train, a column for each way to sample."""
+    side, left, top = pictures[0][0].width, 2 * MARGIN, MARGIN
+    page = Image.new("RGB", (left + len(SHOWN) * side, top + len(SHOWN) * side), "white")
+    draw = ImageDraw.Draw(page)
+    for i, name in enumerate(SHOWN):
+        write(draw, (left + i * side, top // 3), f"sampled {name}", TEXT, INK, side)
+        write(draw, (TEXT // 2, top + i * side + side // 2 - TEXT), "trained", TEXT, INK, left)
+        write(draw, (TEXT // 2, top + i * side + side // 2 + 4), name, TEXT, INK, left)
+        for k, picture in enumerate(pictures[i]):
+            page.paste(picture, (left + k * side, top + i * side))
+    return page
+
+
+def drawn(folder: Path, number: int) -> list[Image.Image]:
+    """One picture of a LoRA, in all ways of sampling."""
+    run = folder.with_name(f"{folder.name}-pictures")
+    return [Image.open(picture_path(run, SIZE, name, number)).convert("RGB") for name in ["dense", *SAMPLED]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("posters", type=Path)
+    parser.add_argument("--work", type=Path, required=True, help="where LoRAs, models and pictures go")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--lpips", type=Path)
+    parser.add_argument("--inception", type=Path)
+    parser.add_argument("--pictures", type=int, default=512, help="of each way to train and to sample")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--sheet", type=Path, help="where one picture in all ways goes")
+    parser.add_argument("--picture", type=int, default=10, help="which one")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    learnt = {name: getattr(options, name) for name in ("steps", "batch", "rank", "learning_rate")}
+    recipe, found, pictures = Recipe(options.posters / "train", flip=True, **learnt), {}, []
+    for method in map(method_named, TRAINED):
+        folder = trained(method, recipe, options.work)
+        plan = plan_for(
+            str(folder),
+            list(CAPTIONS.values()),
+            methods=SAMPLED,
+            sizes=[SIZE],
+            pictures=options.pictures,
+            guidance=3.0,
+            batch=256,
+            real=str(options.posters / "real") if options.inception else None,
+        )
+        judges = {"fid": options.inception is not None, "lpips": options.lpips, "inception": options.inception}
+        run = carry_out(plan, folder.with_name(f"{folder.name}-pictures"), **judges)
+        found[method.name] = {"recipe": learnt, **summary(run)}
+        write_json(options.out, found)
+        pictures.append(drawn(folder, options.picture))
+    if options.sheet:
+        sheet(pictures).save(options.sheet)
+
+
+if __name__ == "__main__":
+    main()

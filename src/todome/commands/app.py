@@ -1,0 +1,73 @@
+"""`todome app`: dense and reduced side by side, on a page."""
+
+import threading
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from ..pipelines import EMBEDDED
+from .options import DEVICE, DTYPE, by_default, present
+
+drawn = partial(typer.Option, rich_help_panel="What is drawn")
+reached = partial(typer.Option, rich_help_panel="Who can reach it")
+limited = partial(typer.Option, rich_help_panel="What visitors may ask for")
+
+PIPELINE = "A text-to-image pipeline of diffusers." + by_default(f"{EMBEDDED}, which is embedded")
+HOST = "Where to listen; 0.0.0.0 is for everybody who can reach this machine."
+AUTH = "Ask for this name and password."
+SIDE = "Pixels on the longer side." + by_default("512 on a CPU, else 2048")
+STEPS = "Of one picture." + by_default("50 on a CPU, else 100")
+PROMPT = "Characters of a prompt." + by_default(500)
+UNGUARDED = "Note: Everybody who can reach this machine can use the page. --auth USER:PASSWORD asks for a password."
+
+
+def serve(
+    model: Annotated[str, drawn(metavar="FOLDER_OR_HUB_ID", help=PIPELINE, show_default=False)] = EMBEDDED,
+    device: Annotated[str, drawn(metavar="NAME", help=DEVICE)] = "auto",
+    dtype: Annotated[str, drawn(metavar="NAME", help=DTYPE)] = "auto",
+    host: Annotated[str, reached(metavar="ADDRESS", help=HOST)] = "127.0.0.1",
+    port: Annotated[int, reached(min=1, max=65535)] = 7860,
+    auth: Annotated[
+        str | None, reached(metavar="USER:PASSWORD", envvar="TODOME_APP_AUTH", help=AUTH, show_default=False)
+    ] = None,
+    open_it: Annotated[bool, reached("--open", help="Open it in the browser.")] = False,
+    max_size: Annotated[int | None, limited(metavar="PX", help=SIDE)] = None,
+    max_steps: Annotated[int | None, limited(metavar="N", help=STEPS)] = None,
+    max_prompt: Annotated[int | None, limited(metavar="N", help=PROMPT)] = None,
+) -> None:
+    """Opens a page on which anyone can draw dense and reduced pictures and compare them.
+
+    On this machine alone unless told otherwise. Ctrl+C ends it.
+
+    [dim]todome app --model stable-diffusion-v1-5/stable-diffusion-v1-5[/dim]
+    """
+    from ..app.server import LOCAL, Address, serving
+    from ..generate import Settings
+
+    address = Address(host, port, credentials(auth))
+    limits = present(side=max_size, steps=max_steps, prompt=max_prompt)
+    with serving(Settings(model=model, device=device, dtype=dtype), address, limits) as served:
+        typer.echo(f"{model} is at {served.url}\nCtrl+C ends it.")
+        if host not in LOCAL and auth is None:
+            typer.echo(UNGUARDED, err=True)
+        if open_it:
+            typer.launch(served.url)
+        wait()
+
+
+def credentials(auth: str | None) -> tuple[str, str] | None:
+    if auth is None:
+        return None
+    user, _, password = auth.partition(":")
+    if not (user and password):
+        raise typer.BadParameter("It is not USER:PASSWORD.", param_hint="--auth")
+    return user, password
+
+
+def wait() -> None:
+    """Until somebody ends it."""
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        typer.echo("\nClosed.")

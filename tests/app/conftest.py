@@ -1,0 +1,49 @@
+"""What the tests of the page share: two pages in a process of their own, for a server leaves threads behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TEMPTING = {  # what would open the page to the world, and does nothing
+    "GRADIO_ALLOWED_PATHS": "/",
+    "GRADIO_MCP_SERVER": "true",
+    "GRADIO_SERVER_NAME": "0.0.0.0",
+    "GRADIO_SHARE": "true",
+}
+
+
+class Pages(NamedTuple):
+    open: str
+    locked: str
+    files: Path  # where the process puts what it makes for a while
+
+
+@pytest.fixture(scope="package")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
+    folder = tmp_path_factory.mktemp("served")
+    script = Path(__file__).parent / "two_pages.py"
+    surroundings = {**os.environ, **TEMPTING, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
+    with (folder / "log").open("w") as log:
+        command = [sys.executable, str(script)]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=surroundings)
+    assert server.stdout is not None
+    try:
+        locked = server.stdout.readline().strip()
+        said = server.stdout.readline().split()
+        assert said[:3] == ["todome-flowers", "is", "at"], (folder / "log").read_text()
+        assert server.stdout.readline() == "Ctrl+C ends it.\n"
+        yield Pages(said[3], locked, folder)
+        server.send_signal(signal.SIGINT)
+        assert server.communicate(timeout=30)[0] == "\nClosed.\n"
+        assert server.returncode == 0
+        assert not list(folder.glob("todome-app-*"))
+    finally:
+        server.kill()
+        server.stdout.close()
+        server.wait()

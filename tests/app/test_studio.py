@@ -1,0 +1,151 @@
+"""One thread draws for all: whatever happens to one run, the pipeline stays clean and the next one is drawn."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from todome import Downsample, Merge
+from todome.app import previews
+from todome.app.studio import UNKNOWN, Drawing, Failed, Finished, Progress, Stopped, Studio, Waiting
+from todome.generate import Settings, Step, make_picture
+from todome.hooks import clocks_on
+
+SMALL = Settings("a rose", size=(64, 64), steps=2, guidance=3.0, reduction=Downsample(2), device="cpu")
+
+
+@pytest.fixture
+def studio(flowers: Any) -> Iterator[Studio]:
+    studio, own = Studio(flowers, waiting=1), flowers.scheduler
+    yield studio
+    studio.close()
+    assert not clocks_on(flowers.unet)
+    assert flowers.scheduler is own
+
+
+def pair(dense: Drawing, reduced: Drawing | None) -> tuple[Drawing, Drawing | None]:
+    return dense, reduced
+
+
+def same(drawing: Any, settings: Settings, pipe: Any) -> bool:
+    return bool((np.asarray(drawing.made.picture) == np.asarray(make_picture(settings, pipe).picture)).all())
+
+
+def test_dense_and_reduced_are_what_generate_makes(studio, flowers):
+    *steps, end = studio.draw("a", SMALL, pair)
+    dense, reduced = end.kept
+    assert same(dense, replace(SMALL, reduction=None), flowers)
+    assert same(reduced, SMALL, flowers)
+    assert [(step.dense, step.steps) for step in steps if isinstance(step, Progress) and step.done == 2] == [
+        (True, 2),
+        (False, 2),
+    ]
+    assert dense.gigabytes is None
+
+
+def test_a_dense_picture_that_is_known_is_not_drawn_again(studio):
+    alone = replace(SMALL, reduction=None)
+    (dense, reduced) = list(studio.draw("a", alone, pair))[-1].kept
+    assert reduced is None
+    *steps, end = studio.draw("a", SMALL, pair, dense)
+    assert end.kept[0] is dense
+    assert not any(step.dense for step in steps if isinstance(step, Progress))
+
+
+def test_two_at_once_get_what_each_asked_for(studio, flowers):
+    wanted = {"a": SMALL, "b": replace(SMALL, prompt="tulips", seed=3, reduction=Merge(0.5), scheduler="euler-a")}
+    found: dict[str, Any] = {}
+
+    def draw(owner: str) -> None:
+        found[owner] = list(studio.draw(owner, wanted[owner], pair))
+
+    visitors = [threading.Thread(target=draw, args=owner) for owner in wanted]
+    for visitor in visitors:
+        visitor.start()
+    for visitor in visitors:
+        visitor.join(60)
+    for owner, settings in wanted.items():
+        dense, reduced = found[owner][-1].kept
+        assert same(dense, replace(settings, reduction=None), flowers)
+        assert same(reduced, settings, flowers)
+    assert not studio.jobs
+
+
+def test_an_error_is_told_and_leaves_the_pipeline_clean(studio, flowers):
+    events = list(studio.draw("a", replace(SMALL, reduction=Downsample(99)), pair))
+    text = "factor=99 cannot be used. Allowed: at most 16 on a grid of 16x16 tokens. "
+    assert events[-1] == Failed(text + "Lower the factor, or make the picture larger.")
+    assert isinstance(list(studio.draw("a", SMALL, pair))[-1], Finished)
+
+
+def test_a_bug_is_logged_and_not_shown(studio, flowers, monkeypatch, caplog):
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("a secret")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flowers.vae, "decode", broken)
+        assert list(studio.draw("a", SMALL, pair))[-1] == Failed(UNKNOWN)
+    assert "a secret" in caplog.text
+    assert isinstance(list(studio.draw("a", SMALL, pair))[-1], Finished)
+
+
+@pytest.mark.parametrize("how", ["stop", "close"])
+def test_a_run_can_be_stopped(studio, flowers, how):
+    run = studio.draw("a", replace(SMALL, steps=500), pair)
+    for event in run:
+        if isinstance(event, Progress) and not event.done:
+            continue
+        if isinstance(event, Progress):
+            break
+    if how == "stop":
+        studio.stop("a")
+        assert list(run)[-1] == Stopped()
+    else:
+        run.close()  # as when a tab is closed
+    assert not studio.jobs
+    assert isinstance(list(studio.draw("a", SMALL, pair))[-1], Finished)
+
+
+def test_waiting_has_an_end_and_a_limit(studio):
+    first = studio.draw("a", replace(SMALL, steps=500), pair)
+    next(first)
+    second = studio.draw("b", SMALL, pair)
+    assert next(second) == Waiting(1)
+    with pytest.raises(ValueError, match=r"one run at a time for each visitor\. Wait for yours, or stop it"):
+        next(studio.draw("b", SMALL, pair))
+    with pytest.raises(ValueError, match=r"Allowed: up to 1 runs that wait\. Try again in a minute"):
+        next(studio.draw("c", SMALL, pair))
+    studio.stop("b")
+    assert list(second)[-1] == Stopped()
+    studio.stop("nobody")
+    first.close()
+    assert not studio.jobs
+
+
+def test_a_size_the_model_cannot_make_is_refused_before_it_waits(studio):
+    with pytest.raises(ValueError, match=r"^size='68x64' cannot be used. Allowed: multiples of 8 pixels"):
+        next(studio.draw("a", replace(SMALL, size=(68, 64)), pair))
+    assert not studio.jobs
+
+
+def test_the_time_of_previews_is_not_counted(flowers):
+    began = time.perf_counter()
+    made = make_picture(SMALL, flowers, lambda _: time.sleep(0.1))
+    assert time.perf_counter() - began - made.seconds > 0.19  # two steps
+    seen: list[Step] = []
+    make_picture(replace(SMALL, scheduler="heun"), flowers, seen.append)
+    assert [(step.done, step.steps) for step in seen] == [(done, 3) for done in range(1, 4)]
+
+
+def test_previews_are_small_pictures_of_any_latents(flowers):
+    seen: list[Step] = []
+    make_picture(replace(SMALL, size=(192, 64), steps=1), flowers, seen.append)
+    assert previews.shrunken(seen[0].latents).shape[-2:] == (11, 32)
+    assert previews.decoded(flowers, previews.shrunken(seen[0].latents)).size == (128, 44)
+    made = previews.Previews(flowers)
+    assert made.of(seen[0]).startswith("data:image/webp;base64,")
+    assert made.of(seen[0]) == ""  # too early for another one

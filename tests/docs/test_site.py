@@ -1,0 +1,167 @@
+"""The site is built strictly and without a network, every page can be reached, every link leads somewhere."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from pages import ROOT
+
+import todome
+import todome.metrics
+
+NOBODY = "http://127.0.0.1:9"  # where no proxy listens
+
+
+class Page(HTMLParser):
+    """What leads out of a page, what it loads, and what can be linked to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        self.loaded += [given["src"]] if "src" in given else []
+        if tag == "link" and given.get("rel") in ("stylesheet", "icon", "preconnect", "preload"):
+            self.loaded.append(given["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built once, where no network can be reached."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "http_proxy": NOBODY, "https_proxy": NOBODY}
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    assert not built.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    return {path: Page(path) for path in site.rglob("*.html") if path.name != "404.html"}
+
+
+def target(path: Path, link: str) -> Path:
+    """The file that a link on a page leads to."""
+    parts = urlsplit(link)
+    found = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+    return found / "index.html" if found.is_dir() else found
+
+
+def test_every_link_and_anchor_leads_somewhere(pages: dict[Path, Page]):
+    assert len(pages) >= 17
+    for path, page in pages.items():
+        for link in page.links:
+            if not urlsplit(link).scheme:
+                found = target(path, link)
+                assert found.is_file(), (path, link)
+                anchor = unquote(urlsplit(link).fragment)
+                assert not anchor or anchor in pages[found].anchors, (path, link)
+
+
+def test_every_page_is_reached_from_the_first(site: Path, pages: dict[Path, Page]):
+    first = site / "index.html"
+    reached = {target(first, link) for link in pages[first].links if not urlsplit(link).scheme}
+    assert set(pages) <= reached
+
+
+def test_nothing_comes_from_other_servers(pages: dict[Path, Page]):
+    for path, page in pages.items():
+        assert page.loaded
+        for loaded in page.loaded:
+            assert not urlsplit(loaded).netloc, (path, loaded)
+            assert target(path, loaded).is_file(), (path, loaded)
+
+
+def test_the_reference_has_every_public_name(site: Path, pages: dict[Path, Page]):
+    anchors = pages[site / "reference/index.html"].anchors
+    assert {f"todome.{name}" for name in todome.__all__} <= anchors
+    assert {f"todome.metrics.{name}" for name in todome.metrics.__all__} <= anchors
+
+
+def test_files_that_are_not_on_the_site_are_named(site: Path):
+    assert "sampler is <code>examples/ldm_original.py</code>." in (site / "hosts/ldm/index.html").read_text()
+    assert "options are in <code>examples</code>." in (site / "hosts/diffusers/index.html").read_text()
+
+
+def test_no_source_of_a_figure_is_published(site: Path):
+    assert not list(site.rglob("*.py"))
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("there is no Chromium here")
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        opened = playwright.chromium.launch(executable_path=executable, args=options)
+        yield opened
+        opened.close()
+
+
+def brightness(colour: str) -> float:
+    return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_in_a_browser(browser: Any, address: str, scheme: str, width: int):
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+    page, troubles, asked = context.new_page(), [], []
+    page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    for name in ("how-it-works/", "speed/"):
+        page.goto(address + name, wait_until="networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
+    paper = brightness(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    ink = brightness(page.evaluate("getComputedStyle(document.querySelector('article')).color"))
+    assert (paper > 200 and ink < 80) if scheme == "light" else (paper < 80 and ink > 150)
+    assert not troubles
+    assert asked
+    assert all(url.startswith((address, "data:", "blob:")) for url in asked)
+    context.close()
+
+
+def test_search_finds(browser: Any, address: str):
+    page = browser.new_page()
+    page.goto(address)
+    page.click("input[name=query]")
+    page.keyboard.type("NothingToReduce")
+    page.wait_for_selector(".md-search-result__link[href*='reference']", timeout=10_000)
+    page.close()

@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo app docs test lint format
+.PHONY: setup demo app docs notebook test lint format
 
 setup: .venv/ready
 
@@ -24,6 +24,12 @@ app: setup
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# With its outputs; on a machine that does nothing else, for its times are shown.
+notebook: setup
+	$(BIN)/jupytext --to ipynb examples/compare.py
+	OMP_WAIT_POLICY=passive TRANSFORMERS_VERBOSITY=error PYTHONWARNINGS="ignore:IProgress not found" \
+		$(BIN)/jupyter execute --inplace examples/compare.ipynb
 
 test: setup
 	$(BIN)/python -m pytest -n auto --dist worksteal

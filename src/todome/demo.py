@@ -12,6 +12,7 @@ from rich.table import Table
 from torch import Tensor
 
 from .generate import Made, Settings, make_picture
+from .measuring.machine import chip
 from .pictures import Column, difference, sheet
 from .pipelines import shown
 from .reductions import Downsample, Merge, Reduction
@@ -79,7 +80,7 @@ def as_table(results: Sequence[Result]) -> Table:
 def as_sheet(results: Sequence[Result]) -> Image.Image:
     settings = results[0].made.settings
     subtitle = f"{shown(results[0].made.picture.size)} pixels, {settings.steps} steps, seed {settings.seed}, "
-    subtitle += f"{settings.model}, {torch.get_num_threads()} threads of a CPU"
+    subtitle += f"{settings.model}, {chip(torch.device(settings.device))}"
     note = f"To the right: where each picture differs from the dense one, {BRIGHTER} times as bright."
     return sheet(settings.prompt or "(no prompt)", subtitle, [as_column(result) for result in results], note)
 

@@ -5,7 +5,7 @@ The clock moves when the scheduler steps, when a host says so (`at`), or, with n
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,11 +13,19 @@ from .reductions import Reduction, reject
 from .taps import forget, is_set_up, listen
 
 
+class Call(NamedTuple):
+    """What is the same for all layers in one call of a model."""
+
+    active: bool
+    turn: int
+
+
 class Clock:
     """Tells the hooks of one patch whether they are on and which turn it is.
 
     `active` is a Python bool: at most two graphs under torch.compile. The turn is kept as a number, and as a tensor on
-    the model's device that is overwritten in place, so that compiled and replayed graphs see it move.
+    the model's device that is overwritten in place, so that compiled and replayed graphs see it move. Where a backward
+    pass may still read it, another one takes its place.
     """
 
     def __init__(self, reduction: Reduction) -> None:
@@ -30,6 +38,8 @@ class Clock:
         self.active = True
         self.turn = 0
         self.turn_in_graphs = self.placed(torch.device("cpu"))
+        self.lent = False  # whether a backward pass may still read that tensor
+        self.captured = False  # whether a captured graph reads it, which knows no other
         self.told = False  # whether the user was told that there is nothing to do
         self.models: list[weakref.ref[Any]] = []
         self.pipelines: list[weakref.ref[Any]] = []
@@ -38,14 +48,30 @@ class Clock:
     def at(self, step: int, steps: int | None) -> None:
         """Moves to a step of so many; None where nobody knows how many."""
         self.step, self.steps = step, steps
-        if self.reduction.windowed and steps is not None:
-            self.active = self.reduction.is_on(step, steps)
-        self.turn = self.reduction.turn(step)
-        self.turn_in_graphs.fill_(self.turn)
+        inside = not self.reduction.windowed or steps is None or self.reduction.is_on(step, steps)
+        self.show(Call(inside, self.reduction.turn(step)))
+
+    @property
+    def call(self) -> Call:
+        return Call(self.active, self.turn)
+
+    def show(self, call: Call) -> None:
+        """Lets the hooks see this call: the next one, or an earlier one that is computed again."""
+        moved = call.turn != self.turn
+        self.active, self.turn = call
+        if moved and self.lent:
+            self.turn_in_graphs, self.lent = self.placed(self.turn_in_graphs.device), False
+        elif moved:
+            self.turn_in_graphs.fill_(self.turn)
+
+    def lend(self, device: torch.device) -> None:
+        """The model is called: a backward pass may read its turn when the clock has long moved on."""
+        self.captured |= is_captured(device)
+        self.lent = not self.captured and (self.lent or torch.is_grad_enabled())
 
     def turn_on(self, device: torch.device) -> torch.Tensor | int:
         """The turn for a layer on this device: a number costs no kernel, but a graph would keep it for ever."""
-        if torch.compiler.is_compiling() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        if torch.compiler.is_compiling() or is_captured(device):
             return self.turn_in_graphs.to(device)
         return self.turn
 
@@ -83,6 +109,7 @@ class Clock:
         if self.looping and self.timesteps and self.step == self.steps:
             self.begin(self.timesteps)
         if self.steps is not None and self.step < self.steps:
+            self.at(self.step, self.steps)  # a backward pass may have shown an earlier call
             return
         if self.reduction.windowed:
             window = (self.reduction.start, self.reduction.stop)
@@ -139,3 +166,8 @@ class Clock:
     def __getstate__(self) -> dict[str, Any]:
         # A copy of the model is another model: nothing that drives this one drives it.
         return self.__dict__ | {"models": [], "pipelines": [], "schedulers": []}
+
+
+def is_captured(device: torch.device) -> bool:
+    """Whether what happens on this device now goes into a CUDA graph."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

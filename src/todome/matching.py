@@ -78,12 +78,13 @@ def match(x: Tensor, cells: Cells, turn: Tensor | int, merged: int) -> Matching:
 def merge(x: Tensor, matching: Matching) -> Tensor:
     """(batch, tokens, channels) -> (batch, merged tokens, channels): the mean of what goes into each.
 
-    Summed in float32: rounded back to half precision, it does not matter in which order a GPU adds a few tokens.
+    Summed in float32 at least: rounded back to half precision, it does not matter in which order a GPU adds tokens.
     """
     batch, merged, _ = matching.sizes.shape
     place = matching.place.unsqueeze(-1).expand(-1, -1, x.shape[-1])
-    total = x.new_zeros(batch, merged, x.shape[-1], dtype=torch.float32)
-    return (total.scatter_add_(1, place, x.float()) / matching.sizes).to(x.dtype)
+    exact = torch.promote_types(x.dtype, torch.float32)
+    total = x.new_zeros(batch, merged, x.shape[-1], dtype=exact)
+    return (total.scatter_add_(1, place, x.to(exact)) / matching.sizes).to(x.dtype)
 
 
 def unmerge(x: Tensor, matching: Matching) -> Tensor:

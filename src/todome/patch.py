@@ -88,7 +88,14 @@ class Patch:
             self.clock.listen(scheduler)
 
     def at(self, step: int, steps: int) -> None:
-        """Says which step comes next (0 is the first) of how many, where there is no scheduler to follow."""
+        """Says which step comes next (0 is the first) of how many, where there is no scheduler to follow.
+
+        In training, call it once per optimisation step: all micro-batches of it, all ranks and a resumed run then make
+        the same choice, and the window is a share of the training; stop=0.9 trains the last tenth dense. One batch
+        cannot be inside and outside of a window by noise. A loop that draws one timestep t for the whole of it can
+        call `at(trained - 1 - t, trained)`, with the scheduler's `num_train_timesteps`: then the window is that of
+        sampling, and the choice follows t.
+        """
         whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (step, steps))
         if not whole or not 0 <= step < steps:
             allowed = "a whole step from 0 to steps - 1 of a whole number of steps"

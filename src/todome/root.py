@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from .clock import Clock
 from .hooks import Hook, hang_after, hang_before
 from .hosts.unet import Reducer
+from .recall import chosen_once
 from .reductions import AUTO_KEYS, Downsample
 
 
@@ -24,8 +25,10 @@ class Door(Hook):
 
     @torch.compiler.disable
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        tensors = (a for a in (*args, *kwargs.values()) if isinstance(a, Tensor))
-        self.clock.called(next((t.device for t in tensors), self.clock.turn_in_graphs.device))
+        latents = latents_among((*args, *kwargs.values()))
+        if latents is not None:
+            self.clock.show(chosen_once(latents, self, module, lambda: self.clock.called(latents.device)))
+            self.clock.lend(latents.device)
 
     @torch.compiler.disable
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -39,3 +42,9 @@ class Door(Hook):
                 f"reduces grids of more than {AUTO_KEYS}. Use todome.Downsample(factor=2) to reduce it all the same.",
                 stacklevel=2,
             )
+
+
+def latents_among(arguments: tuple[Any, ...]) -> Tensor | None:
+    """What a model denoises: of its arguments the one with rows and columns."""
+    tensors = [a for a in arguments if isinstance(a, Tensor)]
+    return next((t for t in tensors if t.ndim > 3), tensors[0] if tensors else None)

@@ -3,9 +3,9 @@
 import subprocess
 import sys
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import pytest
+from fresh import run_fresh
 from PIL import Image
 
 WITHOUT = """
@@ -17,13 +17,10 @@ main()
 """
 
 
-def python(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=folder, check=False)
-
-
 def test_as_a_module_in_a_process_of_its_own(tmp_path):
     options = ("--size", "32x32", "--steps", "1", "--device", "cpu")
-    done = python("-m", "todome", "generate", "a rose", "-o", "rose.png", *options, folder=tmp_path)
+    words = [sys.executable, "-m", "todome", "generate", "a rose", "-o", "rose.png", *options]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     assert done.stdout.startswith("rose.png: 32x32 pixels in ")
@@ -44,21 +41,20 @@ def test_as_a_module_in_a_process_of_its_own(tmp_path):
     ],
 )
 def test_a_package_that_is_missing(tmp_path, package, words, extra):
-    done = python("-c", WITHOUT.format(package=package, words=words), folder=tmp_path)
+    done = run_fresh(WITHOUT.format(package=package, words=words), tmp_path)
     text = f'Error: This needs {package}, which is missing. Install it: pip install "todome[{extra}]"\n'
     assert (done.returncode, done.stdout, done.stderr) == (1, "", text)
 
 
 def test_help_needs_no_diffusers(tmp_path):
-    code = WITHOUT.format(package="diffusers", words=["generate", "--help"])
-    done = python("-c", code, folder=tmp_path)
+    done = run_fresh(WITHOUT.format(package="diffusers", words=["generate", "--help"]), tmp_path)
     assert done.returncode == 0
     assert "WIDTHxHEIGHT" in done.stdout
 
 
 def test_help_tells_every_command(run):
     assert run("--help").exit_code == 0
-    for command in ("generate", "demo", "eval", "report", "explain", "bench", "install"):
+    for command in ("generate", "demo", "eval", "report", "explain", "bench", "install", "app", "train-lora"):
         assert f" {command} " in run("--help").stdout
         assert run(command, "--help").exit_code == 0
 
@@ -74,8 +70,9 @@ def test_the_command_is_installed():
 
 def test_import_todome_loads_nothing_of_the_command():
     code = "import sys, todome; print(*[name for name in sys.modules if name.startswith('todome.')])"
-    loaded = {name.split(".")[1] for name in python("-c", code, folder=Path()).stdout.split()}
+    loaded = {name.split(".")[1] for name in run_fresh(code).stdout.split()}
     of_the_command = {
+        "app",
         "cli",
         "commands",
         "demo",
@@ -86,6 +83,7 @@ def test_import_todome_loads_nothing_of_the_command():
         "metrics",
         "pictures",
         "pipelines",
+        "training",
     }
     assert "patch" in loaded
     assert not of_the_command & loaded

@@ -2,11 +2,11 @@
 
 import inspect
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fresh import run_fresh
 
 import todome
 
@@ -20,7 +20,8 @@ HEAVY |= {"PIL", "jinja2", "matplotlib", "rich", "safetensors", "torchmetrics", 
 def modules_after(statement: str) -> set[str]:
     """The modules a fresh interpreter has loaded after a statement."""
     script = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    done = run_fresh(script)
+    done.check_returncode()
     return set(json.loads(done.stdout))
 
 

@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..cli import lacking
+from .app import serve
 from .bench import bench
 from .demo import demo
 from .evaluate import evaluate
@@ -15,6 +16,7 @@ from .explain import explain
 from .generate import generate
 from .install import install
 from .report import report
+from .train_lora import train_lora
 from .words import SeveralWords
 
 
@@ -57,8 +59,10 @@ def todome(
 
 app.command()(generate)
 app.command()(demo)
+app.command("app")(serve)
 app.command("eval", cls=SeveralWords)(evaluate)
 app.command()(report)
 app.command()(explain)
 app.command(cls=SeveralWords)(bench)
 app.command()(install)
+app.command()(train_lora)

@@ -17,6 +17,7 @@ from ..clock import Clock
 from ..grid import Grid, kept_rows
 from ..hooks import Arguments, Hook, first, hang_after, hang_before, unwrapped, with_first
 from ..matching import Matching, match, merge, unmerge
+from ..recall import chosen_once, is_recomputing
 from ..reductions import Downsample, Merge, Reduction, drawn, reject
 from ..tables import Tables
 
@@ -27,6 +28,7 @@ HOLDERS = {
     "PixArtTransformer2DModel",
     "DiTTransformer2DModel",
 }
+CHECKPOINTED_INSIDE = ("checkpoint", "gradient_checkpointing")  # the switch for it in blocks of ldm and sgm; of kohya
 STAGES = (("down_blocks", "mid_block", "up_blocks"), ("input_blocks", "middle_block", "output_blocks"))
 
 
@@ -96,9 +98,10 @@ class GridReader(Hook):
         x = first(args, kwargs)  # (batch, channels, height, width)
         # operator.index: under torch.compile a size may be a symbol, and one graph per grid is wanted
         grid = operator.index(x.shape[-2] // self.patch), operator.index(x.shape[-1] // self.patch)
-        self.grid = grid if self.clock.active else None
-        if self.clock.active:
-            self.prepare(grid, x.device)
+        if not torch.compiler.is_compiling():
+            # kohya and older diffusers compute whole holders again
+            self.clock.show(chosen_once(x, self, module, lambda: self.clock.call))
+        self.grid = grid if self.clock.active and self.prepare(grid, x.device) and self.is_prepared(grid) else None
 
     @torch.compiler.assume_constant_result
     def prepare(self, grid: Grid, device: torch.device) -> bool:
@@ -107,36 +110,44 @@ class GridReader(Hook):
             reducer.tables.prepare(grid, device)
         return True
 
+    def is_prepared(self, grid: Grid) -> bool:
+        """Asked after `prepare`, so that torch.compile never runs a graph of one holder for another one's tables."""
+        return all(grid in reducer.tables.made for reducer in self.reducers)
+
 
 class Moment(NamedTuple):
-    """Where and when a block is called."""
+    """Where and when a block is called, and which of its tokens were found to be alike."""
 
     grid: Grid | None
     turn: Tensor | int
+    matching: Matching | None = None
 
 
 class Reducer(Hook):
     """Reduces the tokens of one block."""
 
-    def __init__(self, block: nn.Module, reader: GridReader, tables: Tables, clock: Clock) -> None:
+    def __init__(self, block: Any, reader: GridReader, tables: Tables, clock: Clock) -> None:
         super().__init__(clock)
         self.reader, self.tables = reader, tables
-        self.moment: Moment | None = None
+        self.moment: Moment | None = None  # of the block that is being computed
         reader.reducers.append(self)
         hang_before(block, self.before_block)
+        if any(hasattr(block, switch) for switch in CHECKPOINTED_INSIDE):
+            hang_before(block.norm1, self.before_norm)
 
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Gradient checkpointing calls a block again with the same tensor, maybe after other calls of the model: the
-        tensor remembers which moment it belongs to."""
-        self.moment = None
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            x = first(args, kwargs)
-            by, moment = getattr(x, "_todome", (None, None))
-            self.moment = moment if by is self else self.now(x)
-            x._todome = self, self.moment
+        if torch.compiler.is_compiling():
+            return
+        x = first(args, kwargs)  # (batch, tokens, channels)
+        self.moment = chosen_once(x, self, module, lambda: self.now(x))
+
+    def before_norm(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Where the inside of a block is computed again, its first layer is called with what the block was."""
+        if not torch.compiler.is_compiling() and is_recomputing():
+            self.before_block(module, args, kwargs)
 
     def now(self, x: Tensor) -> Moment:
-        return self.moment or Moment(self.reader.grid, self.clock.turn_on(x.device))
+        return Moment(self.reader.grid, self.clock.turn_on(x.device))
 
     def table_for(self, x: Tensor, grid: Grid | None) -> Any:
         """The table for these tokens; None where they stay as they are, or where others (HyperTile) regrouped them."""
@@ -156,7 +167,9 @@ class KeptKeys(Reducer):
 
     def before_attention(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         x = first(args, kwargs)  # (batch, tokens, channels)
-        grid, turn = self.now(x)
+        # No attribute is written in a graph: torch.compile refuses that inside of a checkpoint.
+        moment = None if torch.compiler.is_compiling() else self.moment
+        grid, turn, _ = moment or self.now(x)
         order = self.table_for(x, grid)
         if order is None or not attends_to_itself(module, args, kwargs, self.context):
             return None
@@ -212,7 +225,6 @@ class MergedTokens(Reducer):
 
     def __init__(self, layer: Layer, reduction: Merge, *common: Any) -> None:
         super().__init__(layer.block, *common)
-        self.matching: Matching | None = None
         self.merging = False  # whether the part that is being called was given merged tokens
         hang_after(layer.block, self.after_block)
         wanted = {"attn1": reduction.attention, "attn2": reduction.cross_attention, "ff": reduction.feed_forward}
@@ -223,12 +235,19 @@ class MergedTokens(Reducer):
 
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().before_block(module, args, kwargs)
-        x = first(args, kwargs)  # (batch, tokens, channels)
-        grid, turn = self.now(x)
+        if torch.compiler.is_compiling():
+            self.moment = self.now(first(args, kwargs))
+
+    def now(self, x: Tensor) -> Moment:
+        grid, turn, _ = super().now(x)
         cells = self.table_for(x, grid)
-        self.matching = None
-        if grid is not None and cells is not None:
-            self.matching = match(x, cells, turn, x.shape[1] - self.tables.seen[grid])
+        if grid is None or cells is None:
+            return Moment(grid, turn)
+        return Moment(grid, turn, match(x, cells, turn, x.shape[1] - self.tables.seen[grid]))
+
+    @property
+    def matching(self) -> Matching | None:
+        return None if self.moment is None else self.moment.matching
 
     def before_part(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         x, matching = first(args, kwargs), self.matching
@@ -241,11 +260,7 @@ class MergedTokens(Reducer):
         return unmerge(output, self.matching) if self.matching is not None and self.merging else None
 
     def after_block(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        if not torch.is_grad_enabled():  # with gradients, ldm recomputes the inside of a block without calling it
-            self.matching = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"matching": None}
+        self.moment = None
 
 
 def reduce_layers(layers: list[Layer], settings: Mapping[int, Any], clock: Clock) -> dict[Layer, Reducer]:

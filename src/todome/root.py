@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .clock import Clock
+from .clock import Call, Clock
 from .hooks import Hook, hang_after, hang_before
 from .hosts.unet import Reducer
 from .recall import chosen_once
@@ -27,8 +27,12 @@ class Door(Hook):
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         latents = latents_among((*args, *kwargs.values()))
         if latents is not None:
-            self.clock.show(chosen_once(latents, self, module, lambda: self.clock.called(latents.device)))
+            self.clock.show(chosen_once(latents, self, module, lambda: self.next_call(latents.device)))
             self.clock.lend(latents.device)
+
+    def next_call(self, device: torch.device) -> Call:
+        self.clock.called(device)
+        return self.clock.call
 
     @torch.compiler.disable
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:

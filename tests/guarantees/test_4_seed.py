@@ -110,12 +110,9 @@ def test_gradient_checkpointing_gives_equal_gradients(host: Host, kind: type):
     assert not torch.allclose(plain[0], gradients(host.build(), inputs)[0], rtol=1e-3)
 
 
-# ldm recomputes the inside of a block without calling it, and then makes the choice of the last call.
-called_again = pytest.mark.parametrize("host", [host for host in CHECKPOINTED if host.name != "ldm1"], ids=str)
-
-
+@ldm_checkpoint_warns
 @both
-@called_again
+@over_checkpointed
 def test_gradient_checkpointing_survives_a_second_call_before_backward(host: Host, kind: type):
     """Consistency losses call the model twice: the choice of the first call must be made again, not the second's."""
     inputs = [host.inputs(), host.inputs()]

@@ -73,3 +73,15 @@ def test_before_or_after_the_adapters_makes_no_difference(adapted: Callable[[Any
             todome.apply(unet, REDUCTIONS[0])
         found.append(gradients(unet, [loss_of(unet(**unet_batch()))]))
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_torch_func_differentiates_a_reduced_model():
+    """Its tensors have no memory of their own to remember a choice with."""
+    unet = small_unet()
+    todome.apply(unet, REDUCTIONS[0]).at(3, 10)
+    batch = unet_batch()
+    sample = batch.pop("sample").detach()
+    found = torch.func.grad(lambda latents: loss_of(unet(latents, **batch)))(sample)
+    sample.requires_grad_()
+    loss_of(unet(sample, **batch)).backward()
+    torch.testing.assert_close(found, sample.grad)

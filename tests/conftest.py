@@ -1,5 +1,6 @@
 """What every test stands on: no network, one thread per worker, a pipeline of tiny random parts, and a trained one."""
 
+import gc
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub
@@ -13,9 +14,22 @@ from zoo import small_unet, tiny_pipeline
 
 from todome.pipelines import open_pipeline
 
+LONGEST = {"test_quality.py", "test_5_compile.py"}
+
 
 def pytest_configure() -> None:
     torch.set_num_threads(1)  # pytest-xdist runs one worker per core
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that take longest go first, so that no worker is left with one when the others have nothing to do."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: Python would look through half a million objects of it again and again for garbage."""
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 @pytest.fixture

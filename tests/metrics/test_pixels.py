@@ -2,11 +2,11 @@
 
 import math
 import re
-import subprocess
 import sys
 
 import pytest
 import torch
+from fresh import run_fresh
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -257,7 +257,8 @@ def test_pictures_smaller_than_the_window_are_refused(measure):
 
 def test_importing_the_measures_is_light():
     script = "import sys, todome.metrics; print(*{name.split('.')[0] for name in sys.modules})"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    done = run_fresh(script)
+    done.check_returncode()
     assert not {"torchmetrics", "scipy", "safetensors", "torchvision", "PIL"} & set(done.stdout.split())
 
 
@@ -266,5 +267,6 @@ def test_ssim_loads_neither_torchvision_nor_torchaudio():
         "import sys, torch, todome.metrics as m; m.ssim(*[torch.zeros(1, 3, 11, 11)] * 2); "
         "print(*{name.split('.')[0] for name in sys.modules})"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    done = run_fresh(script)
+    done.check_returncode()
     assert not {"torchvision", "torchaudio"} & set(done.stdout.split())

@@ -17,6 +17,8 @@ from diffusers import (
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 from torch import Tensor, nn
 
+from .copies import built_once
+
 WIDTH = 16  # of a word
 FRAMES = 3
 
@@ -32,6 +34,7 @@ def lively(build: Callable[[], Any]) -> Any:
     return model
 
 
+@built_once
 def unet(**changes: Any) -> UNet2DConditionModel:
     """SD 1.x: four levels, the last of them in the middle only."""
     config = {
@@ -84,6 +87,7 @@ def sdxl() -> UNet2DConditionModel:
     )
 
 
+@built_once
 def controlnet() -> ControlNetModel:
     return lively(
         lambda: ControlNetModel(
@@ -98,6 +102,7 @@ def controlnet() -> ControlNetModel:
     )
 
 
+@built_once
 def motion_unet() -> UNetMotionModel:
     return lively(
         lambda: UNetMotionModel(
@@ -113,6 +118,7 @@ def motion_unet() -> UNetMotionModel:
     )
 
 
+@built_once
 def video_unet() -> UNetSpatioTemporalConditionModel:
     """Stable Video Diffusion. Its normalisations want 32 channels."""
     return lively(
@@ -130,6 +136,7 @@ def video_unet() -> UNetSpatioTemporalConditionModel:
     )
 
 
+@built_once
 def unet_3d() -> UNet3DConditionModel:
     return lively(
         lambda: UNet3DConditionModel(
@@ -144,6 +151,7 @@ def unet_3d() -> UNet3DConditionModel:
     )
 
 
+@built_once
 def pixart() -> PixArtTransformer2DModel:
     return lively(
         lambda: PixArtTransformer2DModel(
@@ -158,6 +166,7 @@ def pixart() -> PixArtTransformer2DModel:
     )
 
 
+@built_once
 def dit() -> DiTTransformer2DModel:
     return lively(
         lambda: DiTTransformer2DModel(
@@ -166,6 +175,7 @@ def dit() -> DiTTransformer2DModel:
     )
 
 
+@built_once
 def ldm_unet(**changes: Any) -> UNetModel:
     """The original code of CompVis and Stability. Its normalisations want 32 channels."""
     config: dict[str, Any] = {

@@ -12,12 +12,14 @@ from diffusers import (
 )
 from torch import Tensor
 
+from .copies import built_once
 from .inputs import TEXT, Grid, noise, text
 from .models import WIDTH, lively, one_level_unet
 
 SIDE = 8  # of the latents that are drawn, hence of the token grid of level 1
 
 
+@built_once
 def tiny_vae() -> AutoencoderKL:
     """Two levels: a picture has twice the sides of its latents."""
     blocks: Any = {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2}

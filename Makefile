@@ -1,5 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
+# Bytecode is written even where the environment forbids it: every process would compile thousands of modules anew.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: setup demo app docs notebook test lint format
 

@@ -121,14 +121,14 @@ def the_views_change(tab: Any) -> None:
 def the_file_has_the_settings(tab: Any, tmp_path: Any) -> None:
     with tab.expect_download() as download:
         tab.get_by_role("link", name="Download todome 2").click()
-    assert download.value.suggested_filename == "a-field-of-yellow-tulips-0-todome.png"
+    assert download.value.suggested_filename == "a-field-of-red-tulips-0-todome.png"
     download.value.save_as(tmp_path / "picture.png")
     settings = settings_of(tmp_path / "picture.png")
     assert (settings.prompt, settings.size, settings.steps) == ("a field of red tulips", (64, 64), 2)
     tab.get_by_text("As a command").click()
     assert "todome generate --size=64x64 --steps=2" in tab.locator("#recipes code").nth(1).inner_text()
     with tab.expect_download() as download:
-        tab.get_by_role("link", name="Download a-field-of-yellow-tulips-0-todome.sh").click()
+        tab.get_by_role("link", name="Download a-field-of-red-tulips-0-todome.sh").click()
     download.value.save_as(tmp_path / "command.sh")
     assert (tmp_path / "command.sh").read_text() == tab.locator("#recipes code").nth(1).inner_text()
 

@@ -1,7 +1,6 @@
 """The page in a real browser: draw, compare, stop, restore, two visitors at once, a phone, the dark."""
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,20 +13,6 @@ UNNAMED = """() => [...document.querySelectorAll("input, textarea, button, summa
   .filter((part) => !part.labels?.length && !part.ariaLabel && !part.textContent.trim() && !part.hasAttribute("alt"))
   .map((part) => part.outerHTML)"""
 WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=options)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """The report is one file that holds what was measured, the worst first; and it works in a browser."""
 
 import re
-import shutil
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from io import BytesIO
@@ -254,20 +253,6 @@ def test_a_failure_leaves_the_old_file(finished, tmp_path, monkeypatch, broken):
         write_report(finished.folder, path, cases=1, force=True)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.html"]
     assert path.read_text() == "a user's own"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=options)
-        yield browser
-        browser.close()
 
 
 @pytest.mark.usefixtures("page")

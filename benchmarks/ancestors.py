@@ -14,10 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from todome.measuring.evaluation import carry_out, plan_for
-from todome.measuring.runs import Evaluation, Row, write_json
-from todome.measuring.tables import TABLES, mean, worst
-from todome.pipelines import EMBEDDED
+from todome.tools.measuring.evaluation import carry_out, plan_for
+from todome.tools.measuring.runs import Evaluation, Row, write_json
+from todome.tools.measuring.tables import TABLES, mean, worst
+from todome.tools.pipelines import EMBEDDED
 
 LARGEST = ("lpips", "mse")  # the worst are the largest
 

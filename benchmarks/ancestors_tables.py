@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from todome.measuring.runs import Closeness, Evaluation, plan_of, row_of
-from todome.measuring.tables import todo_table, tome_table
+from todome.tools.measuring.runs import Closeness, Evaluation, plan_of, row_of
+from todome.tools.measuring.tables import todo_table, tome_table
 
 
 def run_of(found: dict[str, Any]) -> Evaluation:

@@ -28,12 +28,12 @@ from tqdm import tqdm
 
 import todome
 from todome import Downsample, Merge
-from todome.measuring.evaluation import FLOWERS
-from todome.measuring.machine import about
-from todome.measuring.runs import write_json
-from todome.measuring.timing import now
-from todome.metrics import LPIPS, Inception, frechet_distance, high_frequency, psnr, ssim
-from todome.pipelines import open_pipeline, scheduled
+from todome.tools.measuring.evaluation import FLOWERS
+from todome.tools.measuring.machine import about
+from todome.tools.measuring.runs import write_json
+from todome.tools.measuring.timing import now
+from todome.tools.metrics import LPIPS, Inception, frechet_distance, high_frequency, psnr, ssim
+from todome.tools.pipelines import open_pipeline, scheduled
 
 GUIDANCE = 3.0
 BATCH = {256: 200, 512: 32}

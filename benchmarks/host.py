@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from tqdm import trange
 
 import todome
-from todome.measuring.machine import about
-from todome.measuring.runs import write_json
-from todome.measuring.timing import measuring, spread, timed
+from todome.tools.measuring.machine import about
+from todome.tools.measuring.runs import write_json
+from todome.tools.measuring.timing import measuring, spread, timed
 
 CPU = torch.device("cpu")
 LAYERS = 20

@@ -18,12 +18,12 @@ from ancestors import summary
 from PIL import Image, ImageDraw
 from posters import CAPTIONS
 
-from todome.measuring.evaluation import carry_out, plan_for
-from todome.measuring.methods import Method, method_named
-from todome.measuring.runs import picture_path, write_json
-from todome.pictures import INK, MARGIN, TEXT, write
-from todome.pipelines import open_pipeline
-from todome.training.lora import Recipe, train
+from todome.tools.measuring.evaluation import carry_out, plan_for
+from todome.tools.measuring.methods import Method, method_named
+from todome.tools.measuring.runs import picture_path, write_json
+from todome.tools.pictures import INK, MARGIN, TEXT, write
+from todome.tools.pipelines import open_pipeline
+from todome.tools.training.lora import Recipe, train
 
 TRAINED = ["dense", "todome:2,phase=random", "todome:4,phase=random", "todo:4"]
 SAMPLED = ["todome:2", "todome:4", "todo:4"]

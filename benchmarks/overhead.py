@@ -24,10 +24,10 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 import todome
-from todome.measuring.machine import about
-from todome.measuring.runs import write_json
-from todome.measuring.subjects import ARCHITECTURES, Call, random_inputs, random_unet
-from todome.measuring.timing import captured, measuring, peak_mib, spread, timed
+from todome.tools.measuring.machine import about
+from todome.tools.measuring.runs import write_json
+from todome.tools.measuring.subjects import ARCHITECTURES, Call, random_inputs, random_unet
+from todome.tools.measuring.timing import captured, measuring, peak_mib, spread, timed
 
 GPU = torch.device("cuda")
 FACTORS = {512: 2, 768: 2, 1024: 2, 1536: 3, 2048: 4}

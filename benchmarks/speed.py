@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 import todome
-from todome.measuring.subjects import ARCHITECTURES, open_subject
+from todome.tools.measuring.subjects import ARCHITECTURES, open_subject
 
 FACTORS = {512: 2, 768: 2, 1024: 2, 1536: 3, 2048: 4}
 LARGE = 1024  # px, beyond which four pictures at once leave out what one at a time has shown

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from todome.measuring.speed import Bench, Case, Row, read_bench
+from todome.tools.measuring.speed import Bench, Case, Row, read_bench
 
 NAMES = {"sd15": "SD 1.5", "sd21": "SD 2.1", "sdxl": "SDXL"}
 COLUMNS = {  # a method without its factor, which the first column of a table says

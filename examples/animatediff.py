@@ -10,7 +10,7 @@ from arguments import parsed, parser_for
 from diffusers import AnimateDiffPipeline, DDIMScheduler, MotionAdapter
 
 import todome
-from todome.files import whole
+from todome.tools.files import atomic_write
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     width, height = args.size
     asked = {"width": width, "height": height, "num_frames": args.frames, "num_inference_steps": args.steps}
     frames = pipe(args.prompt, **asked, generator=torch.Generator().manual_seed(args.seed)).frames[0]
-    with whole(args.out) as beside:
+    with atomic_write(args.out) as beside:
         frames[0].save(beside, "GIF", save_all=True, append_images=frames[1:], duration=125, loop=0)
     print(patch, f"Animation: {args.out}", sep="\n")
 

@@ -4,8 +4,8 @@ from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from todome.pictures import check_out
-from todome.pipelines import Size, reachable_device, torch_dtype
+from todome.tools.pictures import check_out
+from todome.tools.pipelines import Size, reachable_device, torch_dtype
 
 
 def parser_for(about: str | None, **defaults: Any) -> ArgumentParser:

@@ -34,15 +34,15 @@ from torch.nn import functional as F
 
 import todome
 from todome import Downsample
-from todome.demo import as_sheet, as_table, as_tensor, compare
-from todome.generate import Made, make_picture, recommended
-from todome.grid import kept_count, kept_rows, smallest_factor
-from todome.measuring.machine import chip
-from todome.measuring.subjects import own_size
-from todome.measuring.timing import measuring, milliseconds, spread
-from todome.metrics import psnr
-from todome.pipelines import EMBEDDED, open_pipeline, shown
 from todome.reductions import AUTO_KEYS, Reduction
+from todome.tokens.grid import kept_count, kept_rows, smallest_factor
+from todome.tools.demo import as_sheet, as_table, as_tensor, compare
+from todome.tools.generate import Generated, make_picture, recommended
+from todome.tools.measuring.machine import chip
+from todome.tools.measuring.subjects import own_size
+from todome.tools.measuring.timing import measuring, milliseconds, spread
+from todome.tools.metrics import psnr
+from todome.tools.pipelines import EMBEDDED, format_size, open_pipeline
 
 model = os.environ.get("TODOME_MODEL", EMBEDDED)
 pipe = open_pipeline(model)
@@ -50,7 +50,7 @@ pipe.set_progress_bar_config(disable=True)
 usual = recommended(model)
 
 prompt = os.environ.get("TODOME_PROMPT", "white daisies")
-size = os.environ.get("TODOME_SIZE", shown(usual.size or own_size(pipe)))
+size = os.environ.get("TODOME_SIZE", format_size(usual.size or own_size(pipe)))
 steps = int(os.environ.get("TODOME_STEPS", usual.steps or 25))
 
 width, height = map(int, size.split("x"))
@@ -150,7 +150,7 @@ todo, dithered, drawn = (Downsample(2, phase=phase) for phase in ("fixed", "dith
 
 def kept(reduction: Downsample, grid: tuple[int, int], step: int) -> torch.Tensor:
     """The rows of a grid that are keys in this step, in a layer with seed 0."""
-    return kept_rows(reduction.table_on(grid, reduction.levels(1)[1], seed=0), reduction.turn(step))
+    return kept_rows(reduction.build_table(grid, reduction.levels(1)[1], seed=0), reduction.phase_index(step))
 
 
 figure, panels = plt.subplots(2, 4, figsize=(7.5, 4), layout="constrained")
@@ -193,11 +193,11 @@ plt.show()
 # This is one picture. [docs/quality.md](../docs/quality.md) has the mean and the worst of 200.
 
 # %%
-made: dict[Reduction | None, Made] = {result.made.settings.reduction: result.made for result in results}
+made: dict[Reduction | None, Generated] = {result.made.settings.reduction: result.made for result in results}
 dense = made[None]
 
 
-def picture_with(reduction: Reduction) -> Made:
+def picture_with(reduction: Reduction) -> Generated:
     """The picture drawn with a reduction; each is drawn once."""
     if reduction not in made:
         made[reduction] = make_picture(replace(settings, reduction=reduction), pipe)

@@ -10,8 +10,8 @@ from arguments import parsed, parser_for
 from torch import Tensor
 
 import todome
-from todome.pictures import write_png
-from todome.pipelines import open_pipeline
+from todome.tools.pictures import write_png
+from todome.tools.pipelines import open_pipeline
 
 
 def denoised_a_step(latents: Tensor, predicted: Tensor, kind: str, now: Tensor, then: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from arguments import parsed, parser_for
 from diffusers import StableDiffusionImg2ImgPipeline
 
 import todome
-from todome.pictures import write_png
-from todome.pipelines import open_pipeline
+from todome.tools.pictures import write_png
+from todome.tools.pipelines import open_pipeline
 
 
 def main() -> None:

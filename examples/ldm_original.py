@@ -18,7 +18,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import todome
-from todome.pictures import write_png
+from todome.tools.pictures import write_png
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from arguments import parsed, parser_for
 from diffusers import StableDiffusionPipeline
 
 import todome
-from todome.pictures import write_png
+from todome.tools.pictures import write_png
 
 
 def main() -> None:

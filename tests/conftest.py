@@ -14,7 +14,7 @@ import pytest
 import torch
 from zoo import small_unet, tiny_pipeline
 
-from todome.pipelines import open_pipeline
+from todome.tools.pipelines import open_pipeline
 
 LONGEST = {"test_quality.py", "test_5_compile.py"}
 

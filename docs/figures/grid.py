@@ -5,7 +5,7 @@ python docs/figures/grid.py
 
 from canvas import figure, line, save, square, title, words
 
-from todome.grid import cell_of, downsampled_order, kept_rows, nearest_spans
+from todome.tokens.grid import cell_of, downsampled_order, kept_rows, nearest_spans
 
 SIDE, UNIT, GAP = 10, 17, 26
 PANEL = SIDE * UNIT

@@ -12,17 +12,17 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from todome import Downsample
-from todome.demo import Result
-from todome.generate import Made, make_picture, recommended
-from todome.pictures import GREY, INK, NAME, TEXT, write
-from todome.pipelines import open_pipeline, shown
+from todome.tools.demo import Result
+from todome.tools.generate import Generated, make_picture, recommended
+from todome.tools.pictures import GREY, INK, NAME, TEXT, write
+from todome.tools.pipelines import format_size, open_pipeline
 
 SETTINGS = replace(recommended(), prompt="a field of red tulips", size=(640, 320), reduction=None)
 REDUCED = replace(SETTINGS, reduction=Downsample(3))
 BELOW = 84  # pixels, for the captions
 
 
-def halves(dense: Made, reduced: Made) -> Image.Image:
+def halves(dense: Generated, reduced: Generated) -> Image.Image:
     """The left half of one picture and the right half of the other, a line between them, a caption below each."""
     width, height = dense.picture.size
     middle, result = width // 2, Result("todome", reduced, dense)
@@ -32,7 +32,7 @@ def halves(dense: Made, reduced: Made) -> Image.Image:
     draw = ImageDraw.Draw(page)
     draw.line([(middle, 0), (middle, height)], "white", 2)
     captions = {
-        0: (f"dense: {dense.seconds:.0f} s", f"every key, {shown(dense.picture.size)} pixels, on a CPU"),
+        0: (f"dense: {dense.seconds:.0f} s", f"every key, {format_size(dense.picture.size)} pixels, on a CPU"),
         middle: (f"todome: {reduced.seconds:.0f} s", f"1 key in 9, {result.closeness} from dense"),
     }
     for left, (name, line) in captions.items():

@@ -9,7 +9,7 @@ import torch
 from canvas import figure, save, square, title, words
 
 from todome.hosts.unet import find_layers
-from todome.measuring.subjects import ARCHITECTURES, PIXELS, random_unet
+from todome.tools.measuring.subjects import ARCHITECTURES, PIXELS, random_unet
 
 PIXELS_A_SIDE = 1024  # of the picture
 MODELS = {"sd15": "SD 1.5", "sdxl": "SDXL"}

@@ -6,7 +6,7 @@ python docs/figures/phases.py
 from canvas import figure, save, square, title, words
 
 from todome import Downsample
-from todome.grid import Phase, kept_rows
+from todome.tokens.grid import Phase, kept_rows
 
 SIDE, FACTOR, STEPS, UNIT, GAP = 8, 2, 4, 12, 22
 PANEL = SIDE * UNIT
@@ -16,7 +16,7 @@ PHASES: dict[Phase, str] = {"fixed": "as ToDo", "dither": "the default", "random
 
 def kept(phase: Phase, step: int) -> list[int]:
     reduction = Downsample(FACTOR, phase, seed=0)
-    return kept_rows(reduction.table_on((SIDE, SIDE), FACTOR, seed=0), reduction.turn(step)).tolist()
+    return kept_rows(reduction.build_table((SIDE, SIDE), FACTOR, seed=0), reduction.phase_index(step)).tolist()
 
 
 def panel(left: float, top: float, seen: list[int]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-from todome.measuring.speed import Bench, read_bench
+from todome.tools.measuring.speed import Bench, read_bench
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))

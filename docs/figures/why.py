@@ -16,9 +16,9 @@ from canvas import figure, line, save, title, words
 from torch import Tensor, nn
 
 from todome import Downsample
-from todome.grid import Phase, kept_rows
 from todome.hosts.unet import find_layers
-from todome.reductions import drawn as layer_seed
+from todome.reductions import stateless_randint as layer_seed
+from todome.tokens.grid import Phase, kept_rows
 
 DATA = Path(__file__).with_suffix(".json")
 FACTOR, STEPS = 2, 24
@@ -42,7 +42,7 @@ class Watch:
         self.total = self.total + dense
         for phase in PHASES:
             reduction = Downsample(FACTOR, phase)
-            rows = kept_rows(reduction.table_on((side, side), FACTOR, self.seed), reduction.turn(self.step))
+            rows = kept_rows(reduction.build_table((side, side), FACTOR, self.seed), reduction.phase_index(self.step))
             error = attention.forward(tokens, encoder_hidden_states=tokens[:, rows]) - dense
             self.missed[phase] = self.missed[phase] + error
             self.once[phase].append(float(error.norm() / dense.norm()))
@@ -71,7 +71,7 @@ def means(runs: Sequence[Watch], measure: str) -> dict[str, list[float]]:
 
 
 def measured() -> dict[str, Any]:
-    from todome.pipelines import open_pipeline
+    from todome.tools.pipelines import open_pipeline
 
     pipe = open_pipeline(device="cpu")
     runs = [w for i, prompt in enumerate(PROMPTS) for w in watched(pipe, prompt, i, num_inference_steps=STEPS)]
@@ -103,7 +103,7 @@ def panel(left: float, name: str, curves: Mapping[str, Sequence[float]], labelle
     return shapes
 
 
-def drawn(found: Mapping[str, Any]) -> str:
+def drawing_of(found: Mapping[str, Any]) -> str:
     shapes = panel(LEFT, "error of a single step", found["once"], labelled=False)
     shapes += panel(LEFT + WIDE + GAP, "error of the average so far", found["averaged"], labelled=True)
     told = "A single step is as wrong with every phase; averaged over the steps, dithering is far closer than fixed"
@@ -113,4 +113,4 @@ def drawn(found: Mapping[str, Any]) -> str:
 if __name__ == "__main__":
     if "--measure" in sys.argv:
         DATA.write_text(json.dumps(measured(), indent=1) + "\n")
-    save(__file__, drawn(json.loads(DATA.read_text())))
+    save(__file__, drawing_of(json.loads(DATA.read_text())))

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from todome.metrics import LPIPS
+from todome.tools.metrics import LPIPS
 
 BATCH = 192  # cuts of 128 px, as many pixels as 48 photos
 CUT = 128

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 from words import KINDS
 
-from todome.metrics import Inception, frechet_distance
+from todome.tools.metrics import Inception, frechet_distance
 
 STEPS, GUIDANCE, BATCH = 25, 3.0, 128
 SHEET = (  # prompts of the contact sheet, eight pictures each

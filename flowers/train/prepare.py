@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from tqdm import tqdm
 from words import KINDS, caption, vocabulary
 
-from todome.metrics import Inception
+from todome.tools.metrics import Inception
 
 LEAST_LIKELY = 0.1  # a photo stays if the probe gives its kind at least this much
 CAPTIONS = 240  # ways to say each label

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from todome.metrics import Inception
+from todome.tools.metrics import Inception
 
 FOLDS = 5
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from todome import Downsample, Merge
-from todome.hosts.patches import Sigmas, patched
+from todome.hosts.comfy import Sigmas, patched
 from todome.reductions import Reduction
 
 Input = tuple[Any, dict[str, Any]]

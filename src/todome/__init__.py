@@ -3,14 +3,15 @@
 import importlib
 import typing
 
-from .patch import NothingToReduce, Patch, apply, remove
+from .errors import NothingToReduce
+from .patch import Patch, apply, remove
 from .reductions import Downsample, Merge
 from .tomesd import apply_patch, remove_patch
 
 if typing.TYPE_CHECKING:
-    from .measuring.evaluation import evaluate
-    from .measuring.explanation import explain
-    from .measuring.speed import bench
+    from .tools.measuring.evaluation import evaluate
+    from .tools.measuring.explanation import explain
+    from .tools.measuring.speed import bench
 
 __all__ = [
     "Downsample",
@@ -34,7 +35,7 @@ def __getattr__(name: str) -> typing.Any:
     """Measuring is loaded where it is asked for: `import todome` stays light."""
     if name not in _MEASURING:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".measuring.{_MEASURING[name]}", __name__), name)
+    return getattr(importlib.import_module(f".tools.measuring.{_MEASURING[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,5 @@
 """`python -m todome` is the command `todome`."""
 
-from .cli import main
+from .tools.cli import main
 
 main()

@@ -6,19 +6,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from .clock import Clock
-from .hooks import clocks_on, take_off, unwrapped
-from .reductions import Downsample, Level, Reduction, reject
-from .taps import forget
+from .errors import NothingToReduce, invalid_value
+from .hooks.modules import clocks_on, take_off, unwrapped
+from .reductions import Downsample, Level, Reduction
+from .steps.clock import Clock
+from .steps.scheduler import forget
 
 SUPPORTED = (
     "UNet2DConditionModel and its relatives, UNetMotionModel, UNetSpatioTemporalConditionModel, UNet3DConditionModel, "
     "ControlNetModel, PixArtTransformer2DModel, DiTTransformer2DModel, and the UNetModel of ldm and sgm"
 )
-
-
-class NothingToReduce(ValueError):
-    """The model has no self-attention over image tokens that todome knows how to reduce."""
 
 
 def apply(target: Any, reduction: Reduction | None = None, *, scheduler: Any = None) -> "Patch":
@@ -36,10 +33,10 @@ def apply(target: Any, reduction: Reduction | None = None, *, scheduler: Any = N
     reduction = Downsample() if reduction is None else reduction
     if not isinstance(reduction, Reduction):
         allowed = "todome.Downsample(...) or todome.Merge(...)"
-        reject("reduction", reduction, allowed, "Use todome.Downsample(factor=2)", TypeError)
+        raise invalid_value("reduction", reduction, allowed, "Use todome.Downsample(factor=2)", TypeError)
     if scheduler is not None and not (hasattr(scheduler, "set_timesteps") and hasattr(scheduler, "step")):
         remedy = "Pass pipe.scheduler, or call patch.at(step, steps) before each step"
-        reject("scheduler", scheduler, "an object with set_timesteps and step", remedy, TypeError)
+        raise invalid_value("scheduler", scheduler, "an object with set_timesteps and step", remedy, TypeError)
     return Patch(target, reduction, scheduler)
 
 
@@ -56,8 +53,8 @@ class Patch:
     """What `apply` did: print it, `remove` it, or use it as a context manager that removes it at the end."""
 
     def __init__(self, target: Any, reduction: Reduction, scheduler: Any) -> None:
+        from .hooks.root import Door
         from .hosts import unet  # here, because it imports torch's compiler, and `import todome` should not
-        from .root import Door
 
         self.models, self.reduction, self.clock = denoisers(target), reduction, Clock(reduction)
         self._layers = [layer for model in self.models for layer in unet.find_layers(model)]
@@ -99,7 +96,7 @@ class Patch:
         whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (step, steps))
         if not whole or not 0 <= step < steps:
             allowed = "a whole step from 0 to steps - 1 of a whole number of steps"
-            reject("(step, steps)", (step, steps), allowed, "Call patch.at(i, n) before step i of n")
+            raise invalid_value("(step, steps)", (step, steps), allowed, "Call patch.at(i, n) before step i of n")
         self.clock.driven(step, steps)
 
     def remove(self) -> None:
@@ -127,7 +124,7 @@ class Patch:
     def __repr__(self) -> str:
         names = " and ".join(type(model).__name__ for model in self.models)
         window = f"from {self.reduction.start:.0%} to {self.reduction.stop:.0%} of the steps"
-        lines = [f"  {self.reduction.described(level)}" for level in self.levels]
+        lines = [f"  {self.reduction.describe(level)}" for level in self.levels]
         return "\n".join([f"{self.reduction} on {names}, {window}", *lines])
 
 
@@ -137,13 +134,15 @@ def parts_of(target: Any) -> list[Any]:
         parts = [getattr(target, name, None) for name in ("unet", "transformer", "controlnet")]
         if parts[:2] == [None, None]:
             remedy = "Pass the model itself: todome.apply(model)"
-            reject("target", type(target).__name__, "a pipeline with a unet or a transformer", remedy, TypeError)
+            raise invalid_value(
+                "target", type(target).__name__, "a pipeline with a unet or a transformer", remedy, TypeError
+            )
         return [part for part in parts if isinstance(part, nn.Module)]
     inner = getattr(getattr(target, "model", None), "diffusion_model", None)
     model = target if inner is None else inner
     if not isinstance(model, nn.Module):
         allowed = "a diffusers pipeline, a torch model, or an object with .model.diffusion_model"
-        reject("target", target, allowed, "Load the model first and pass the object", TypeError)
+        raise invalid_value("target", target, allowed, "Load the model first and pass the object", TypeError)
     return [model]
 
 

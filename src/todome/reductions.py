@@ -6,17 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from .grid import Grid, Order, Phase, downsampled_order, kept_count, smallest_factor
-from .matching import Cells, matching_cells
+from .errors import invalid_value
+from .tokens.grid import Grid, Order, Phase, downsampled_order, kept_count, smallest_factor
+from .tokens.matching import Cells, matching_cells
 
 AUTO_KEYS = 4096  # "auto" leaves at most this many keys: what SD 1.x has at 512 px, where attention is cheap
-
-
-def reject(field: str, value: Any, allowed: str, remedy: str, kind: type[Exception] = ValueError) -> NoReturn:
-    """Every message of bad input: the field, the value given, what is allowed, what to do instead."""
-    raise kind(f"{field}={value!r} cannot be used. Allowed: {allowed}. {remedy}.")
 
 
 def is_number(value: Any) -> bool:
@@ -40,8 +36,8 @@ class Level(NamedTuple):
 class Reduction(ABC):
     """What Downsample and Merge have in common: when they are on, and where their randomness comes from."""
 
-    sets: ClassVar[str]  # what a level is set to
-    leaves: ClassVar[str]  # what there are fewer of
+    level_field: ClassVar[str]  # what a level is set to
+    unit: ClassVar[str]  # what there are fewer of
     start: float
     stop: float
     seed: int
@@ -51,7 +47,7 @@ class Reduction(ABC):
         return (self.start, self.stop) != (0.0, 1.0)
 
     @abstractmethod
-    def turn(self, step: int) -> int:
+    def phase_index(self, step: int) -> int:
         """Which turn of every cell's order it is in this step."""
 
     @abstractmethod
@@ -59,11 +55,11 @@ class Reduction(ABC):
         """The setting of each level that is to be reduced, of the `available` ones."""
 
     @abstractmethod
-    def left_on(self, grid: Grid, setting: Any) -> int:
+    def kept_count(self, grid: Grid, setting: Any) -> int:
         """How many tokens of a grid a level's setting leaves."""
 
     @abstractmethod
-    def table_on(self, grid: Grid, setting: Any, seed: int) -> Order | Cells:
+    def build_table(self, grid: Grid, setting: Any, seed: int) -> Order | Cells:
         """What a layer with this setting and a seed of its own has to know of a grid."""
 
     def is_on(self, step: int, steps: int) -> bool:
@@ -71,24 +67,26 @@ class Reduction(ABC):
         done = step + 1e-6  # so that 0.1 + 0.2 of 10 steps are 3
         return self.start * steps <= done < self.stop * steps
 
-    def described(self, level: Level) -> str:
+    def describe(self, level: Level) -> str:
         """A line about one level, for people."""
         head = f"level {level.level}, {level.layers} layer{'s' * (level.layers != 1)}: "
         if level.setting is None:
             return head + "dense"
-        grids = [f"{h}x{w} = {h * w} -> {left} {self.leaves}" for (h, w), left in level.grids.items()]
-        return head + f"{self.sets} {level.setting}, " + ("; ".join(grids) or "not called yet")
+        grids = [f"{h}x{w} = {h * w} -> {left} {self.unit}" for (h, w), left in level.grids.items()]
+        return head + f"{self.level_field} {level.setting}, " + ("; ".join(grids) or "not called yet")
 
     def _check_common(self) -> None:
         for field in ("start", "stop"):
             value = getattr(self, field)
             if not is_number(value) or not 0 <= value <= 1:
-                reject(field, value, "a fraction of the steps from 0 to 1", "start=0, stop=1 is the whole run")
+                raise invalid_value(
+                    field, value, "a fraction of the steps from 0 to 1", "start=0, stop=1 is the whole run"
+                )
         if self.start > self.stop:
             remedy = f"Swap them, or raise stop to {self.start} or more"
-            reject("start", self.start, f"at most stop, which is {self.stop}", remedy)
+            raise invalid_value("start", self.start, f"at most stop, which is {self.stop}", remedy)
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
-            reject("seed", self.seed, "a whole number of at least 0", "The default is seed=0")
+            raise invalid_value("seed", self.seed, "a whole number of at least 0", "The default is seed=0")
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class Downsample(Reduction):
         seed: Of the orders and draws. The same seed gives the same picture.
     """
 
-    sets, leaves = "factor", "keys"
+    level_field, unit = "factor", "keys"
     factor: float | Sequence[float] | Literal["auto"] = "auto"
     phase: Phase = "dither"
     start: float = 0.0
@@ -121,7 +119,9 @@ class Downsample(Reduction):
     def __post_init__(self) -> None:
         object.__setattr__(self, "factor", self._checked_factor(self.factor))
         if self.phase not in get_args(Phase):
-            reject("phase", self.phase, '"dither", "fixed" or "random"', '"dither" is closest to the dense picture')
+            raise invalid_value(
+                "phase", self.phase, '"dither", "fixed" or "random"', '"dither" is closest to the dense picture'
+            )
         self._check_common()
 
     @staticmethod
@@ -131,15 +131,15 @@ class Downsample(Reduction):
             return factor
         factors = as_tuple(factor)
         if not factors:
-            reject("factor", factor, allowed, "Use factor=(2, 2) for the first two levels")
+            raise invalid_value("factor", factor, allowed, "Use factor=(2, 2) for the first two levels")
         if not all(is_number(one) for one in factors):
-            reject("factor", factor, allowed, "Use factor=2 to keep 1 key in 4", TypeError)
+            raise invalid_value("factor", factor, allowed, "Use factor=2 to keep 1 key in 4", TypeError)
         if not all(math.isfinite(one) and one >= 1 for one in factors):
-            reject("factor", factor, allowed, "Use factor=1 to leave a level dense")
+            raise invalid_value("factor", factor, allowed, "Use factor=1 to leave a level dense")
         return factors if isinstance(factor, list) else factor
 
-    def turn(self, step: int) -> int:
-        return drawn(self.seed, step) if self.phase == "random" else step
+    def phase_index(self, step: int) -> int:
+        return stateless_randint(self.seed, step) if self.phase == "random" else step
 
     def levels(self, available: int) -> Mapping[int, float | Literal["auto"]]:
         if isinstance(self.factor, str):
@@ -153,13 +153,15 @@ class Downsample(Reduction):
             return smallest_factor(grid, AUTO_KEYS)
         if factor > min(grid):
             remedy = "Lower the factor, or make the picture larger"
-            reject("factor", factor, f"at most {min(grid)} on a grid of {grid[0]}x{grid[1]} tokens", remedy)
+            raise invalid_value(
+                "factor", factor, f"at most {min(grid)} on a grid of {grid[0]}x{grid[1]} tokens", remedy
+            )
         return factor
 
-    def left_on(self, grid: Grid, setting: float | Literal["auto"]) -> int:
+    def kept_count(self, grid: Grid, setting: float | Literal["auto"]) -> int:
         return kept_count(grid, self.factor_on(grid, setting), self.phase)
 
-    def table_on(self, grid: Grid, setting: float | Literal["auto"], seed: int) -> Order:
+    def build_table(self, grid: Grid, setting: float | Literal["auto"], seed: int) -> Order:
         return downsampled_order(grid, self.factor_on(grid, setting), self.phase, seed)
 
 
@@ -182,7 +184,7 @@ class Merge(Reduction):
         seed: Of the draws. The same seed gives the same picture.
     """
 
-    sets, leaves = "ratio", "tokens"
+    level_field, unit = "ratio", "tokens"
     ratio: float | Sequence[float] = 0.5
     stride: tuple[int, int] = (2, 2)
     random: bool = True
@@ -198,10 +200,12 @@ class Merge(Reduction):
         object.__setattr__(self, "ratio", self._checked_ratio(self.ratio))
         for field in ("random", "attention", "cross_attention", "feed_forward"):
             if not isinstance(getattr(self, field), bool):
-                reject(field, getattr(self, field), "True or False", f"Use {field}=True or leave it out", TypeError)
+                raise invalid_value(
+                    field, getattr(self, field), "True or False", f"Use {field}=True or leave it out", TypeError
+                )
         if not (self.attention or self.cross_attention or self.feed_forward):
             remedy = "Leave attention=True"
-            reject("attention", False, "at least one of attention, cross_attention, feed_forward", remedy)
+            raise invalid_value("attention", False, "at least one of attention, cross_attention, feed_forward", remedy)
         self._check_common()
 
     def _check_stride(self) -> None:
@@ -209,7 +213,7 @@ class Merge(Reduction):
         whole = isinstance(stride, tuple) and all(isinstance(s, int) and not isinstance(s, bool) for s in stride)
         if not whole or len(stride) != 2 or min(stride) < 1 or max(stride) < 2:
             allowed = "a tuple of two whole numbers of at least 1 (height, width), not both 1"
-            reject("stride", stride, allowed, "The default is stride=(2, 2)")
+            raise invalid_value("stride", stride, allowed, "The default is stride=(2, 2)")
 
     def most(self) -> float:
         """The largest ratio the stride allows: everything but one token per cell."""
@@ -220,15 +224,15 @@ class Merge(Reduction):
         allowed = f"from 0 to {most:g} with stride={self.stride}, or one such number per level"
         ratios = as_tuple(ratio)
         if not ratios:
-            reject("ratio", ratio, allowed, "Use ratio=(0.5, 0.3) for the first two levels")
+            raise invalid_value("ratio", ratio, allowed, "Use ratio=(0.5, 0.3) for the first two levels")
         if not all(is_number(one) for one in ratios):
-            reject("ratio", ratio, allowed, "Use ratio=0.5 to merge half of the tokens", TypeError)
+            raise invalid_value("ratio", ratio, allowed, "Use ratio=0.5 to merge half of the tokens", TypeError)
         if not all(0 <= one <= most for one in ratios):
-            reject("ratio", ratio, allowed, "Lower the ratio or use a larger stride")
+            raise invalid_value("ratio", ratio, allowed, "Lower the ratio or use a larger stride")
         return ratios if isinstance(ratio, list) else ratio
 
-    def turn(self, step: int) -> int:
-        return drawn(self.seed, step) if self.random else 0
+    def phase_index(self, step: int) -> int:
+        return stateless_randint(self.seed, step) if self.random else 0
 
     def levels(self, available: int) -> Mapping[int, float]:
         return per_level("ratio", self.ratio, available, off=0)
@@ -238,13 +242,13 @@ class Merge(Reduction):
         height, width = grid[0] // self.stride[0], grid[1] // self.stride[1]
         if height * width == 0:
             allowed = f"at most the grid, which is {grid[0]}x{grid[1]} tokens"
-            reject("stride", self.stride, allowed, "Lower the stride, or make the picture larger")
+            raise invalid_value("stride", self.stride, allowed, "Lower the stride, or make the picture larger")
         return min(int(grid[0] * grid[1] * ratio), grid[0] * grid[1] - height * width)
 
-    def left_on(self, grid: Grid, setting: float) -> int:
+    def kept_count(self, grid: Grid, setting: float) -> int:
         return grid[0] * grid[1] - self.merged_on(grid, setting)
 
-    def table_on(self, grid: Grid, setting: float, seed: int) -> Cells:
+    def build_table(self, grid: Grid, setting: float, seed: int) -> Cells:
         return matching_cells(grid, self.stride, self.random, seed)
 
 
@@ -253,10 +257,10 @@ def per_level(field: str, given: float | Sequence[float], available: int, off: f
     values = as_tuple(given)
     if len(values) > available:
         remedy = f"Leave out the last {len(values) - available}"
-        reject(field, given, f"at most {available} values, one for each level this model has", remedy)
+        raise invalid_value(field, given, f"at most {available} values, one for each level this model has", remedy)
     return {level: value for level, value in enumerate(values, start=1) if value != off}
 
 
-def drawn(seed: int, step: int) -> int:
+def stateless_randint(seed: int, step: int) -> int:
     """A random turn that is a function of (seed, step) alone, so that it can be drawn again."""
     return random.Random(f"{seed}/{step}").getrandbits(31)

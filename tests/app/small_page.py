@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from todome.app.form import Form
+from todome.tools.app.form import Form
 
 LIMITS = {"side": 128, "steps": 40, "prompt": 80, "waiting": 2, "runs": 3}
 SMALL = Form("a rose", width=64, height=64, steps=2, seed=5)

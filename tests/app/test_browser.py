@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from todome.generate import settings_of
+from todome.tools.generate import settings_of
 
 UNNAMED = """() => [...document.querySelectorAll("input, textarea, button, summary, a, progress, img, svg[role]")]
   .filter((part) => part.checkVisibility() || part.type === "radio")

@@ -6,11 +6,11 @@ import pytest
 from small_page import LIMITS, SMALL
 
 from todome import Downsample, Merge
-from todome.app.form import Form
-from todome.app.limits import Limits, usual_limits
-from todome.app.presets import first_form, presets
-from todome.generate import Settings
-from todome.pipelines import SCHEDULERS, reachable_device
+from todome.tools.app.form import Form
+from todome.tools.app.limits import Limits, usual_limits
+from todome.tools.app.presets import first_form, presets
+from todome.tools.generate import Settings
+from todome.tools.pipelines import SCHEDULERS, reachable_device
 
 WITHIN = Limits(**LIMITS)
 WEB = SMALL._replace(height=96.0, steps=2.0, seed=5.0)  # as a browser sends numbers

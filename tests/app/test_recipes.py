@@ -9,12 +9,12 @@ from PIL import Image
 from small_page import LIMITS, SMALL
 from typer.testing import CliRunner
 
-from todome.app.archive import Archive
-from todome.app.limits import Limits
-from todome.app.recipes import command, settings_again, snippet
-from todome.app.studio import Finished, Studio
-from todome.commands import app
-from todome.generate import Settings
+from todome.tools.app.archive import Archive
+from todome.tools.app.limits import Limits
+from todome.tools.app.recipes import command, settings_again, snippet
+from todome.tools.app.studio import Finished, Studio
+from todome.tools.commands import app
+from todome.tools.generate import Settings
 
 FORMS = {
     "much": SMALL._replace(
@@ -50,7 +50,7 @@ def test_recipes_make_the_picture_again(name, flowers, tmp_path, monkeypatch):
     run = end.kept
     settings, file = settings_again(run, run.shot), run.shot.file
     monkeypatch.chdir(run.folder if name == "stride" else tmp_path)
-    monkeypatch.setattr("todome.pipelines.open_pipeline", lambda *_, **__: flowers)
+    monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda *_, **__: flowers)
     words = shlex.split(command(settings, file.name))
     result = CliRunner().invoke(app, words[1:], prog_name="todome")
     assert result.exit_code == 0, result.output

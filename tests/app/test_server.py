@@ -11,8 +11,8 @@ import todome_flowers
 from PIL import Image
 from small_page import SMALL, answer, drawn, event_of
 
-from todome.app.limits import Limits
-from todome.generate import Settings, make_picture, settings_of
+from todome.tools.app.limits import Limits
+from todome.tools.generate import Settings, make_picture, settings_of
 
 
 def pictures(pages) -> list[Path]:

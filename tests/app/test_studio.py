@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from todome import Downsample, Merge
-from todome.app import previews
-from todome.app.studio import UNKNOWN, Drawing, Failed, Finished, Progress, Stopped, Studio, Waiting
-from todome.generate import Settings, Step, make_picture
-from todome.hooks import clocks_on
+from todome.hooks.modules import clocks_on
+from todome.tools.app import previews
+from todome.tools.app.studio import UNKNOWN, Drawing, Failed, Finished, Progress, Stopped, Studio, Waiting
+from todome.tools.generate import Settings, Step, make_picture
 
 SMALL = Settings("a rose", size=(64, 64), steps=2, guidance=3.0, reduction=Downsample(2), device="cpu")
 

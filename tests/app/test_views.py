@@ -7,10 +7,10 @@ import pytest
 from small_page import LIMITS, SMALL
 
 from todome import Downsample, Merge
-from todome.app import views
-from todome.app.limits import Limits
-from todome.app.session import Run, Session, Shot
-from todome.generate import Settings
+from todome.tools.app import views
+from todome.tools.app.limits import Limits
+from todome.tools.app.session import Run, Session, Shot
+from todome.tools.generate import Settings
 
 ASKED = SMALL.settings(Limits(**LIMITS), Settings(device="cpu"))
 

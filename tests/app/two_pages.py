@@ -5,9 +5,9 @@ import sys
 import torch
 from small_page import LIMITS, free_port
 
-from todome.app.server import Address, serving
-from todome.cli import main
-from todome.generate import Settings
+from todome.tools.app.server import Address, serving
+from todome.tools.cli import main
+from todome.tools.generate import Settings
 
 torch.set_num_threads(1)
 with serving(Settings(device="cpu"), Address(port=free_port(), auth=("ada", "lovelace")), LIMITS) as locked:

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 from zoo import small_unet, talking, tiny_pipeline
 
-from todome.commands import app
-from todome.measuring.subjects import ARCHITECTURES
+from todome.tools.commands import app
+from todome.tools.measuring.subjects import ARCHITECTURES
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def refused(run: Callable[..., Result]) -> Callable[..., str]:
 @pytest.fixture
 def opened_once(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """For what is not about opening: the command finds the embedded pipeline open already."""
-    monkeypatch.setattr("todome.pipelines.open_pipeline", lambda *_, **__: flowers)
+    monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda *_, **__: flowers)
     return flowers
 
 

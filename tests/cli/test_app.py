@@ -39,7 +39,7 @@ def test_limits_that_allow_nothing(refused, option, value, text):
 
 
 def test_gradio_is_named_with_its_extra(refused, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("todome.app.")]:
+    for name in [name for name in sys.modules if name.startswith("todome.tools.app.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "gradio", None)
     assert refused("app") == 'This needs gradio, which is missing. Install it: pip install "todome[app]"'

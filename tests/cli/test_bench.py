@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from todome.commands.bench import cells
-from todome.hooks import clocks_on
-from todome.measuring.methods import EXAMPLES
-from todome.measuring.speed import Case, Course, Row, read_bench
+from todome.hooks.modules import clocks_on
+from todome.tools.commands.bench import cells
+from todome.tools.measuring.methods import EXAMPLES
+from todome.tools.measuring.speed import Case, Course, Row, read_bench
 
 QUICK = ("--methods", "todome:2", "--rounds", 1)
 OUT = ("-o", "speed.json")
@@ -20,7 +20,7 @@ MEASURED = r"[\d.]+(?: ± [\d.]+)? │ [\d.]+x(?: ± [\d.]+)? │ [\d.]+ │ [\d
 
 @pytest.fixture(autouse=True)
 def quick(small_sd15: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("todome.measuring.timing.MOST_CALLS", 3)
+    monkeypatch.setattr("todome.tools.measuring.timing.MOST_CALLS", 3)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ WITHOUT = """
 import sys
 sys.modules[{package!r}] = None
 sys.argv = ["todome", *{words!r}]
-from todome.cli import main
+from todome.tools.cli import main
 main()
 """
 
@@ -65,7 +65,7 @@ def test_version(run):
 
 def test_the_command_is_installed():
     (command,) = entry_points(group="console_scripts", name="todome")
-    assert command.value == "todome.cli:main"
+    assert command.value == "todome.tools.cli:main"
 
 
 def test_import_todome_loads_nothing_of_the_command():

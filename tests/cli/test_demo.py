@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from todome.demo import METHODS, as_column, compare
-from todome.generate import Settings
-from todome.hooks import clocks_on
-from todome.pictures import MARGIN
+from todome.hooks.modules import clocks_on
+from todome.tools.demo import METHODS, as_column, compare
+from todome.tools.generate import Settings
+from todome.tools.pictures import MARGIN
 
 
 def test_four_pictures_and_their_numbers(run, flowers, monkeypatch):
-    monkeypatch.setattr("todome.pipelines.open_pipeline", lambda **_: flowers)
+    monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda **_: flowers)
     result = run("demo", "--size", "64x64", "--steps", 2, "--prompt", "a daisy", "-o", "sheet.png")
     assert result.exit_code == 0, result.output
     assert re.search(r"│ dense +│ every key +│ [\d.]+ +│ 1.00x +│ +│", result.stdout)

@@ -10,9 +10,9 @@ from PIL import Image
 from zoo import small_unet, talking, tiny_pipeline
 
 from todome import Downsample
-from todome.generate import Settings, make_picture
-from todome.hooks import clocks_on
-from todome.pipelines import SCHEDULERS
+from todome.hooks.modules import clocks_on
+from todome.tools.generate import Settings, make_picture
+from todome.tools.pipelines import SCHEDULERS
 
 MODELS = (
     'Allowed: "todome-flowers", an existing folder, or a hub id such as "stable-diffusion-v1-5/stable-diffusion-v1-5".'

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from todome.measuring.evaluation import FLOWERS
-from todome.measuring.runs import Evaluation, Plan, Row, read_results
+from todome.tools.measuring.evaluation import FLOWERS
+from todome.tools.measuring.runs import Evaluation, Plan, Row, read_results
 
 SMALL = ("--sizes", "32", "-n", 2, "--steps", 1)
 pytestmark = pytest.mark.filterwarnings("default:LPIPS is left out")  # a note of the command
@@ -20,7 +20,7 @@ def without_lpips(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise ImportError("LPIPS has no weights.")
 
-    monkeypatch.setattr("todome.metrics.LPIPS.find", missing)
+    monkeypatch.setattr("todome.tools.metrics.LPIPS.find", missing)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Plan, dict[str, Any]]]:
         seen.append((plan, {"out": out, **options}))
         return Evaluation(plan, {}, [Row((32, 32), "dense", 2, 1, 0.5, 1.0)], out)
 
-    monkeypatch.setattr("todome.measuring.evaluation.carry_out", carry_out)
+    monkeypatch.setattr("todome.tools.measuring.evaluation.carry_out", carry_out)
     return seen
 
 
@@ -62,7 +62,7 @@ def test_interrupted(run, opened_once, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(type(opened_once), "__call__", interrupted)
-    monkeypatch.setattr("todome.measuring.drawing.call_options", lambda *_: {})
+    monkeypatch.setattr("todome.tools.measuring.drawing.call_options", lambda *_: {})
     result = run("eval", *SMALL, "--methods", "todome:2", "-o", "a", "--device", "cpu")
     assert result.exit_code == 130
     assert result.stderr.endswith("Interrupted. What is drawn is in a: the same command goes on.\n")

@@ -15,9 +15,9 @@ from transformers.utils import logging as bars
 
 import todome
 from todome import Downsample, Merge
-from todome.generate import Made, Settings, make_picture, recommended, settings_of
-from todome.pictures import read_texts
-from todome.pipelines import SCHEDULERS, open_pipeline, size_step
+from todome.tools.generate import Generated, Settings, make_picture, recommended, settings_of
+from todome.tools.pictures import read_texts
+from todome.tools.pipelines import SCHEDULERS, open_pipeline, size_step
 
 SMALL = ("--size", "64x64", "--steps", 2, "--device", "cpu")
 
@@ -206,7 +206,7 @@ def test_opening_leaves_the_notes_and_bars_of_others_alone(folder):
 
 def test_from_python_the_pipeline_opens_by_itself():
     made = make_picture(Settings("a rose", size=(32, 32), steps=1, device="cpu"))
-    assert isinstance(made, Made)
+    assert isinstance(made, Generated)
     assert made.picture.size == (32, 32)
     assert made.reduced == "dense"
 

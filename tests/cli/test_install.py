@@ -11,7 +11,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from todome import __version__
-from todome.install import COMFYUI, MARKER, PACKAGE, WEBUI, install
+from todome.tools.install import COMFYUI, MARKER, PACKAGE, WEBUI, install
 
 WEBUI_MARKS = "webui.py or launch.py, modules, extensions"
 PUT_INTO = {
@@ -106,7 +106,7 @@ def test_a_failure_leaves_what_was_there(run, hosts, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("todome.install.json.dumps", full)
+    monkeypatch.setattr("todome.tools.install.json.dumps", full)
     assert run("install", "--webui", "webui").stderr == "Error: No space left on device\n"
     assert tree(hosts) == before
 
@@ -164,7 +164,7 @@ def test_a_link_cannot_be_taken_away_and_made(refused, hosts):
 
 
 def test_a_copy_without_integrations(refused, hosts, monkeypatch):
-    monkeypatch.setattr("todome.install.SOURCES", ())
+    monkeypatch.setattr("todome.tools.install.SOURCES", ())
     text = (
         f"Allowed: a copy of todome that holds the integration for {WEBUI.title}. "
         "Install todome with pip, or run this in a checkout."

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from todome.pictures import MARGIN, Column, difference, read_texts, sheet, write_png
+from todome.tools.pictures import MARGIN, Column, difference, read_texts, sheet, write_png
 
 GREY = Image.new("RGB", (8, 8), (100, 100, 100))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from todome.measuring.runs import Closeness, Evaluation, Plan, Row, save_results
+from todome.tools.measuring.runs import Closeness, Evaluation, Plan, Row, save_results
 
 
 @pytest.fixture

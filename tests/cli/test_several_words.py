@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from todome.commands.words import SeveralWords
+from todome.tools.commands.words import SeveralWords
 
 app = typer.Typer()
 

@@ -9,10 +9,10 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from todome import Downsample, Merge
-from todome.cli import lacking
-from todome.commands.train_lora import drawn_with
-from todome.training.metadata import reduction_in, training_in
-from todome.training.trainer import Trainer
+from todome.tools.cli import lacking
+from todome.tools.commands.train_lora import drawn_with
+from todome.tools.training.metadata import reduction_in, training_in
+from todome.tools.training.trainer import Trainer
 
 SMALL = ("--data", "photos", "--size", 32, "--steps", 2, "--rank", 2, "--cpu")
 OUT = ("-o", "a.safetensors")
@@ -61,7 +61,7 @@ def test_the_options_are_the_recipe(run, folder):
 )
 def test_the_reduction_that_is_asked_for(run, monkeypatch, model, options, reduction):
     recipes = []
-    monkeypatch.setattr("todome.training.lora.train", lambda recipe, *_, **__: recipes.append(recipe) or 1 / 0)
+    monkeypatch.setattr("todome.tools.training.lora.train", lambda recipe, *_, **__: recipes.append(recipe) or 1 / 0)
     result = run("train-lora", model, *SMALL, *options, *OUT)
     assert repr(result.exception) == "ZeroDivisionError('division by zero')"
     assert recipes[0].reduction == reduction

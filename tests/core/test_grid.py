@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from todome.grid import Order, cell_of, downsampled_order, kept_count, kept_rows, leftover_rows, smallest_factor
 from todome.reductions import AUTO_KEYS
+from todome.tokens.grid import Order, cell_of, downsampled_order, kept_count, kept_rows, leftover_rows, smallest_factor
 
 laws = settings(deadline=None, max_examples=60)
 seeds = st.integers(0, 2**31)

@@ -8,8 +8,8 @@ from tomesd.merge import bipartite_soft_matching_random2d
 from torch import Tensor
 from torch.nn import functional as F
 
-from todome import matching
-from todome.matching import Cells, Matching, match, matching_cells, merge, unmerge
+from todome.tokens import matching
+from todome.tokens.matching import Cells, Matching, match, matching_cells, merge, unmerge
 
 laws = settings(deadline=None, max_examples=60)
 HALVES = [torch.float16, torch.bfloat16]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from todome import Downsample, Merge
-from todome.reductions import drawn
+from todome.reductions import stateless_randint
 
 laws = settings(deadline=None, max_examples=100)
 
@@ -150,18 +150,18 @@ def test_at_least_the_destinations_are_left(stride, grid, share):
 
 
 def test_turns():
-    assert [Downsample(2).turn(step) for step in range(4)] == [0, 1, 2, 3]
-    assert [Downsample(2, phase="fixed").turn(step) for step in range(4)] == [0, 1, 2, 3]
-    assert {Merge(random=False).turn(step) for step in range(4)} == {0}
+    assert [Downsample(2).phase_index(step) for step in range(4)] == [0, 1, 2, 3]
+    assert [Downsample(2, phase="fixed").phase_index(step) for step in range(4)] == [0, 1, 2, 3]
+    assert {Merge(random=False).phase_index(step) for step in range(4)} == {0}
     for reduction in (Downsample(2, phase="random"), Merge()):
-        turns = [reduction.turn(step) for step in range(9)]
+        turns = [reduction.phase_index(step) for step in range(9)]
         assert len(set(turns)) == 9
-        assert turns == [reduction.turn(step) for step in range(9)]
-        assert turns != [replace(reduction, seed=1).turn(step) for step in range(9)]
+        assert turns == [reduction.phase_index(step) for step in range(9)]
+        assert turns != [replace(reduction, seed=1).phase_index(step) for step in range(9)]
 
 
 def test_draws_depend_on_seed_and_step_and_fit_into_a_tensor():
-    draws = [drawn(seed, step) for seed in range(12) for step in range(12)]
+    draws = [stateless_randint(seed, step) for seed in range(12) for step in range(12)]
     assert len(set(draws)) == 144
     assert all(0 <= draw < 2**31 for draw in draws)
 

@@ -17,7 +17,7 @@ import pytest
 from pages import ROOT
 
 import todome
-import todome.metrics
+import todome.tools.metrics
 
 NOBODY = "http://127.0.0.1:9"  # where no proxy listens
 
@@ -94,7 +94,7 @@ def test_nothing_comes_from_other_servers(pages: dict[Path, Page]):
 def test_the_reference_has_every_public_name(site: Path, pages: dict[Path, Page]):
     anchors = pages[site / "reference/index.html"].anchors
     assert {f"todome.{name}" for name in todome.__all__} <= anchors
-    assert {f"todome.metrics.{name}" for name in todome.metrics.__all__} <= anchors
+    assert {f"todome.tools.metrics.{name}" for name in todome.tools.metrics.__all__} <= anchors
 
 
 def test_files_that_are_not_on_the_site_are_named(site: Path):

@@ -11,7 +11,7 @@ from pages import PAGES, Snippet, command_lines, fenced, inline_commands, words
 from typer.testing import CliRunner
 
 import todome
-from todome.commands import app
+from todome.tools.commands import app
 
 WITH_SNIPPETS = [page for page in PAGES if fenced(page, "python")]
 COMMANDS = typer.main.get_command(app)
@@ -73,7 +73,7 @@ def test_commands_that_sentences_name_exist(page: str):
 
 
 def test_commands_that_generate_do(small_world: Path, reader: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("todome.pipelines.open_pipeline", lambda *_: reader["pipe"])
+    monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda *_: reader["pipe"])
     lines = [line for line in command_lines("docs/hosts/command.md") if line.text.startswith("todome generate")]
     assert len(lines) == 5
     made = set()

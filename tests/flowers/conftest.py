@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from todome.metrics import LPIPS
+from todome.tools.metrics import LPIPS
 
 sys.path.append(str(Path(__file__).parents[2] / "flowers" / "train"))  # last, for its modules have common names
 

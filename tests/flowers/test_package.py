@@ -14,8 +14,8 @@ from torch import Tensor
 from words import vocabulary
 
 import todome
-from todome.metrics import psnr
-from todome.pipelines import SCHEDULERS, quiet_loading, scheduled
+from todome.tools.metrics import psnr
+from todome.tools.pipelines import SCHEDULERS, quiet_loading, scheduled
 
 FILES = {
     "model_index.json",

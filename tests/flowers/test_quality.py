@@ -8,7 +8,7 @@ from torch import Tensor
 
 import todome
 from todome import Downsample, Merge
-from todome.metrics import psnr
+from todome.tools.metrics import psnr
 
 PROMPTS = (
     "a photo of a daisy",

@@ -15,7 +15,7 @@ from comfy_host import NODES, WORDS, comfyui, load_nodes, sampled, scheduled, ti
 from torch import nn
 
 import todome
-from todome.hosts.patches import AttentionPatch
+from todome.hosts.comfy import AttentionPatch
 
 SCHEDULE = [14.6, 6.0, 2.0, 0.5, 0.0]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo import ldm_unet
 
 from todome import Downsample, Merge
-from todome.hosts.patches import AttentionPatch, Progress, Sigmas, grid_of, place_in
+from todome.hosts.comfy import AttentionPatch, Progress, Sigmas, grid_of, place_in
 
 laws = settings(deadline=None, max_examples=100)
 SCHEDULE = torch.tensor([14.6, 6.0, 2.0, 0.5, 0.0])

@@ -9,7 +9,7 @@ from webui_world import counts, expected_keys, keys, unet
 from zoo import recorded, recording
 
 from todome import Downsample
-from todome.hooks import hung
+from todome.hooks.modules import hung
 
 FINE, HIRES = (8, 8), (16, 16)
 

@@ -10,7 +10,7 @@ from ldm.modules.diffusionmodules.util import timestep_embedding
 from webui_world import EXTENSION, WebUI, counts, expected_keys, keys, ldm_model, own_modules, unet
 from zoo import recording
 
-from todome.hooks import clocks_on, hung
+from todome.hooks.modules import clocks_on, hung
 
 FINE, HIRES = (8, 8), (16, 16)
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from zoo import WIDTH, LatentDiffusion, ldm_unet, recording
 
 from todome import Downsample
-from todome.grid import Grid, kept_rows
-from todome.hooks import clocks_on
-from todome.reductions import drawn
+from todome.hooks.modules import clocks_on
+from todome.reductions import stateless_randint
+from todome.tokens.grid import Grid, kept_rows
 
 DOUBLE = Path(__file__).parent / "webui_double"
 EXTENSION = Path(__file__).parents[2] / "integrations" / "webui"
@@ -102,7 +102,7 @@ class WebUI:
 
 def expected_keys(grid: Grid, turn: int, factor: float = 2, phase: Any = "dither") -> list[int]:
     """What the first layer of a model keeps in a turn."""
-    order = Downsample(factor, phase).table_on(grid, factor, drawn(0, 0))
+    order = Downsample(factor, phase).build_table(grid, factor, stateless_randint(0, 0))
     return kept_rows(order, turn).tolist()
 
 

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 from small_evaluation import PLAN
 
-from todome.measuring.evaluation import carry_out
-from todome.measuring.runs import Plan
-from todome.metrics import LPIPS
+from todome.tools.measuring.evaluation import carry_out
+from todome.tools.measuring.runs import Plan
+from todome.tools.metrics import LPIPS
 
 
 @pytest.fixture(scope="session")

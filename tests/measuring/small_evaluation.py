@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from todome.measuring.evaluation import plan_for
+from todome.tools.measuring.evaluation import plan_for
 
 SIZE = (32, 32)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from todome.measuring.runs import Closeness, Evaluation, Plan, Row, save_results
-from todome.pipelines import Size
+from todome.tools.measuring.runs import Closeness, Evaluation, Plan, Row, save_results
+from todome.tools.pipelines import Size
 
 SCRIPT = "a <script>alert('rose')</script> & more"
 NOISE = {"dense": 0, "todome:2": 2, "dense:20": 4, "todo:2": 8, "tome:0.5": 24}  # the closest to dense first

@@ -13,15 +13,15 @@ from zoo import small_unet, talking, tiny_pipeline
 
 import todome
 from todome import Downsample
-from todome.generate import settings_of
-from todome.hooks import clocks_on
-from todome.measuring.comparing import measures_at, read_picture
-from todome.measuring.drawing import Batch, Studio
-from todome.measuring.evaluation import FLOWERS, carry_out, gigabytes, plan_for
-from todome.measuring.runs import Plan, picture_path, read_results, times_path
-from todome.measuring.subjects import own_size
-from todome.metrics import LPIPS, high_frequency, mse, psnr, ssim
-from todome.pictures import read_texts
+from todome.hooks.modules import clocks_on
+from todome.tools.generate import settings_of
+from todome.tools.measuring.comparing import measures_at, read_picture
+from todome.tools.measuring.drawing import Batch, Studio
+from todome.tools.measuring.evaluation import FLOWERS, carry_out, gigabytes, plan_for
+from todome.tools.measuring.runs import Plan, picture_path, read_results, times_path
+from todome.tools.measuring.subjects import own_size
+from todome.tools.metrics import LPIPS, high_frequency, mse, psnr, ssim
+from todome.tools.pictures import read_texts
 
 QUICK: dict[str, Any] = {"pictures": 1, "steps": 1}
 

@@ -10,9 +10,9 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from small_evaluation import PLAN, SIZE, refusal
 
-from todome.measuring.evaluation import carry_out
-from todome.measuring.runs import features_path, picture_path
-from todome.metrics import Inception, frechet_distance
+from todome.tools.measuring.evaluation import carry_out
+from todome.tools.measuring.runs import features_path, picture_path
+from todome.tools.metrics import Inception, frechet_distance
 
 FEW = r"^FID is biased upwards by few pictures: compare it only between sets of 3, as these are\. It is meant for 2048"
 
@@ -51,7 +51,7 @@ def glances(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(sum(len(some) for some in pictures))
         return {5: REAL, 3: MADE}[seen[-1]]
 
-    monkeypatch.setattr("todome.measuring.comparing.features", features)
+    monkeypatch.setattr("todome.tools.measuring.comparing.features", features)
     monkeypatch.setattr(Inception, "find", Inception)
     return seen
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from small_evaluation import BATCHES, PLAN, SIZE, refusal
 
-from todome.hooks import clocks_on
-from todome.measuring.drawing import Studio
-from todome.measuring.evaluation import carry_out
-from todome.measuring.runs import picture_path, read_results
+from todome.hooks.modules import clocks_on
+from todome.tools.measuring.drawing import Studio
+from todome.tools.measuring.evaluation import carry_out
+from todome.tools.measuring.runs import picture_path, read_results
 
 
 def test_a_finished_run_draws_nothing(folder, again, calls):
@@ -22,7 +22,7 @@ def test_a_finished_run_draws_nothing(folder, again, calls):
 
 
 def test_the_pipeline_is_not_even_opened(folder, lpips, monkeypatch):
-    monkeypatch.setattr("todome.pipelines.open_pipeline", None)
+    monkeypatch.setattr("todome.tools.pipelines.open_pipeline", None)
     assert len(carry_out(PLAN, folder, lpips=lpips, device="cpu").rows) == 2
 
 

@@ -7,8 +7,8 @@ from zoo import small_unet, talking, tiny_pipeline
 
 import todome
 from todome import Downsample
-from todome.hooks import clocks_on
-from todome.measuring.explanation import Explanation, LevelCost
+from todome.hooks.modules import clocks_on
+from todome.tools.measuring.explanation import Explanation, LevelCost
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ import pytest
 from zoo import small_unet
 
 from todome import Downsample, Merge
-from todome.hooks import clocks_on
-from todome.measuring.methods import EXAMPLES, Method, method_named, methods_named
-from todome.measuring.peers import CaTome, DeepCache, Tomesd
+from todome.hooks.modules import clocks_on
+from todome.tools.measuring.methods import EXAMPLES, Method, method_named, methods_named
+from todome.tools.measuring.peers import CaTome, DeepCache, Tomesd
 
 NAMED = {
     "dense": {},

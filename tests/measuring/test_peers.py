@@ -6,7 +6,7 @@ import pytest
 import torch
 from zoo import draw, small_unet, tiny_pipeline, unet_inputs
 
-from todome.measuring.peers import CaTome, DeepCache, Tomesd
+from todome.tools.measuring.peers import CaTome, DeepCache, Tomesd
 
 
 @pytest.mark.parametrize("peer", [Tomesd(0.5), CaTome(0.0), DeepCache(2)], ids=lambda peer: type(peer).__name__)

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 from small_run import SIZES, row, small_run
 
-from todome.measuring.methods import method_named
-from todome.measuring.plots import pareto, series_of, worst_cases, write_plots
-from todome.measuring.runs import Closeness, Evaluation
+from todome.tools.measuring.methods import method_named
+from todome.tools.measuring.plots import pareto, series_of, worst_cases, write_plots
+from todome.tools.measuring.runs import Closeness, Evaluation
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from todome.measuring.runs import (
+from todome.tools.measuring.runs import (
     Closeness,
     Evaluation,
     Plan,

@@ -9,9 +9,9 @@ from tqdm import tqdm
 from zoo import small_unet, talking, tiny_pipeline
 
 import todome
-from todome.hooks import clocks_on
-from todome.measuring.methods import methods_named
-from todome.measuring.speed import AGAIN, Case, Course, read_bench
+from todome.hooks.modules import clocks_on
+from todome.tools.measuring.methods import methods_named
+from todome.tools.measuring.speed import AGAIN, Case, Course, read_bench
 
 QUICK = {"rounds": 2, "seconds": 0.0}
 SMALL = [(128, 64)]
@@ -70,7 +70,7 @@ def test_kinds_of_steps_count_by_their_share(unet, monkeypatch):
     """DeepCache with an interval of 4 computes one step in four, and the times of the others are measured too."""
     course = Course(unet, Case("small", (64, 64), 1, "eager"), steps=10, seconds=0, bar=None)
     times = iter([8.0, 4.0])
-    monkeypatch.setattr("todome.measuring.speed.milliseconds", lambda *_: [next(times)])
+    monkeypatch.setattr("todome.tools.measuring.speed.milliseconds", lambda *_: [next(times)])
     with methods_named(["deepcache:4"])[1].on(unet) as kinds:
         assert course.mean_ms(kinds) == 0.25 * 8 + 0.75 * 4
 

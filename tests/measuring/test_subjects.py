@@ -4,8 +4,8 @@ import pytest
 import torch
 from zoo import small_unet, talking, tiny_pipeline
 
-from todome.measuring import subjects
-from todome.measuring.subjects import ARCHITECTURES, call_of, open_subject, own_size
+from todome.tools.measuring import subjects
+from todome.tools.measuring.subjects import ARCHITECTURES, call_of, open_subject, own_size
 
 
 def test_the_call_is_the_one_the_pipeline_makes():

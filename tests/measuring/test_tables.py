@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from todome.measuring.methods import method_named
-from todome.measuring.runs import Closeness, Evaluation, Plan, Row
-from todome.measuring.tables import TABLES, closeness_table, table_named, todo_table, tome_table, worst
 from todome.reductions import Downsample, Merge
+from todome.tools.measuring.methods import method_named
+from todome.tools.measuring.runs import Closeness, Evaluation, Plan, Row
+from todome.tools.measuring.tables import TABLES, closeness_table, table_named, todo_table, tome_table, worst
 
 SIZE = (512, 512)
 CLOSENESS = """\

@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from todome.metrics import Inception, frechet_distance
-from todome.metrics.fid import SOURCE, read_storages
+from todome.tools.metrics import Inception, frechet_distance
+from todome.tools.metrics.fid import SOURCE, read_storages
 
 
 @pytest.fixture(scope="module")

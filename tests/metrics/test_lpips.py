@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from todome.metrics import LPIPS
-from todome.metrics.lpips import SOURCE
+from todome.tools.metrics import LPIPS
+from todome.tools.metrics.lpips import SOURCE
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from fresh import run_fresh
 from torch import Tensor
 from torch.nn import functional as F
 
-from todome.metrics import high_frequency, ms_ssim, mse, psnr, ssim
+from todome.tools.metrics import high_frequency, ms_ssim, mse, psnr, ssim
 
 MEASURES = [mse, psnr, ssim, high_frequency]
 
@@ -256,7 +256,7 @@ def test_pictures_smaller_than_the_window_are_refused(measure):
 
 
 def test_importing_the_measures_is_light():
-    script = "import sys, todome.metrics; print(*{name.split('.')[0] for name in sys.modules})"
+    script = "import sys, todome.tools.metrics; print(*{name.split('.')[0] for name in sys.modules})"
     done = run_fresh(script)
     done.check_returncode()
     assert not {"torchmetrics", "scipy", "safetensors", "torchvision", "PIL"} & set(done.stdout.split())
@@ -264,7 +264,7 @@ def test_importing_the_measures_is_light():
 
 def test_ssim_loads_neither_torchvision_nor_torchaudio():
     script = (
-        "import sys, torch, todome.metrics as m; m.ssim(*[torch.zeros(1, 3, 11, 11)] * 2); "
+        "import sys, torch, todome.tools.metrics as m; m.ssim(*[torch.zeros(1, 3, 11, 11)] * 2); "
         "print(*{name.split('.')[0] for name in sys.modules})"
     )
     done = run_fresh(script)

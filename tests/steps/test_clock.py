@@ -16,8 +16,8 @@ from torch import Tensor
 from zoo import ddim
 
 from todome import Downsample, Merge
-from todome.clock import Clock
-from todome.taps import Tap, forget, listen, positions
+from todome.steps.clock import Clock
+from todome.steps.scheduler import Tap, forget, listen, positions
 
 CPU = torch.device("cpu")
 SAMPLE = torch.zeros(1, 4, 2, 2)
@@ -63,7 +63,7 @@ def test_turns_are_steps_when_dithering_and_draws_when_random():
         dithering.at(number, 5)
         random.at(number, 5)
         assert turns_of(dithering) == (number, number)
-        assert turns_of(random) == (Downsample(2, phase="random").turn(number),) * 2
+        assert turns_of(random) == (Downsample(2, phase="random").phase_index(number),) * 2
 
 
 def test_merging_corners_has_one_turn_only():

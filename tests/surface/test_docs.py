@@ -9,9 +9,9 @@ import pytest
 from zoo import small_unet, tiny_pipeline
 
 import todome
-from todome.grid import smallest_factor
-from todome.measuring.speed import Case, read_bench
 from todome.reductions import AUTO_KEYS
+from todome.tokens.grid import smallest_factor
+from todome.tools.measuring.speed import Case, read_bench
 
 ROOT = Path(__file__).parents[2]
 

@@ -52,14 +52,14 @@ def test_the_surface_is_what_it_says():
 
 
 def test_measuring_is_loaded_where_it_is_asked_for():
-    assert not any(name.startswith("todome.measuring") for name in modules_after("import todome; dir(todome)"))
+    assert not any(name.startswith("todome.tools.measuring") for name in modules_after("import todome; dir(todome)"))
     for name in LAZY:
-        assert getattr(todome, name).__module__.startswith("todome.measuring.")
+        assert getattr(todome, name).__module__.startswith("todome.tools.measuring.")
 
 
 def test_the_clock_needs_no_pictures():
     loaded = modules_after("import todome; todome.bench; todome.explain")
-    assert "todome.measuring.timing" in loaded
+    assert "todome.tools.measuring.timing" in loaded
     assert not HEAVY & {name.split(".")[0] for name in loaded}
 
 

@@ -11,9 +11,9 @@ from accelerate import Accelerator
 from lora_photos import draw_photos, small_recipe
 from zoo import small_unet, talking, tiny_pipeline
 
-from todome.training.dataset import read_examples
-from todome.training.recipe import Recipe
-from todome.training.trainer import Trainer
+from todome.tools.training.dataset import read_examples
+from todome.tools.training.recipe import Recipe
+from todome.tools.training.trainer import Trainer
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from todome import Downsample
-from todome.training.recipe import Recipe
+from todome.tools.training.recipe import Recipe
 
 SHAPES = {"red": (96, 96), "yellow": (160, 96), "white": (72, 72), "pink": (60, 120)}
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from todome.training.buckets import batch_at, bucket_sizes, epoch_batches, grouped, nearest_bucket
+from todome.tools.training.buckets import batch_at, bucket_sizes, epoch_batches, grouped, nearest_bucket
 
 BUCKETS = ((0, 3, 5), (1,), (2, 4, 6, 7))
 

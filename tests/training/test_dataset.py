@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from todome.training.dataset import fingerprints, first_change, open_picture, read_examples
+from todome.tools.training.dataset import fingerprints, first_change, open_picture, read_examples
 
 ENDINGS = ".bmp, .jpeg, .jpg, .png, .tif, .tiff, .webp"
 

@@ -5,8 +5,8 @@ from lora_photos import SHAPES
 from PIL import Image
 from zoo import noise
 
-from todome.training.dataset import Example
-from todome.training.latents import encoded_picture, latents_of
+from todome.tools.training.dataset import Example
+from todome.tools.training.latents import encoded_picture, latents_of
 
 CPU = torch.device("cpu")
 

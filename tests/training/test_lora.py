@@ -10,12 +10,12 @@ from torch import nn
 from zoo import noise, recording
 
 from todome import Downsample, Merge
-from todome.hooks import clocks_on
-from todome.pipelines import open_pipeline
-from todome.training.latents import Batch
-from todome.training.learning import loss_of, train_step
-from todome.training.lora import Samples, train
-from todome.training.weights import learnt
+from todome.hooks.modules import clocks_on
+from todome.tools.pipelines import open_pipeline
+from todome.tools.training.latents import Batch
+from todome.tools.training.learning import loss_of, train_step
+from todome.tools.training.lora import Samples, train
+from todome.tools.training.weights import learnt
 
 CPU = torch.device("cpu")
 
@@ -115,7 +115,7 @@ class Convolution(nn.Module):
 
 def test_a_step_of_two_batches_is_that_of_their_mean(monkeypatch):
     """For loops of one's own: `train_step` needs neither a trainer nor accelerate."""
-    monkeypatch.setattr("todome.training.learning.LONGEST", math.inf)
+    monkeypatch.setattr("todome.tools.training.learning.LONGEST", math.inf)
     unet, schedule = Convolution(), DDPMScheduler()
     start = {name: part.clone() for name, part in unet.state_dict().items()}
     batches = [Batch(noise(2, 4, 8, 8, seed=seed), noise(2, 7, 16), {}) for seed in range(2)]

@@ -7,9 +7,9 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from zoo import mini_unet, talking, tiny_pipeline
 
-from todome.training.lora import Samples
-from todome.training.trainer import Trainer
-from todome.training.weights import learnt
+from todome.tools.training.lora import Samples
+from todome.tools.training.trainer import Trainer
+from todome.tools.training.weights import learnt
 
 
 def trained(trainer: Trainer, folder: Any) -> dict[str, torch.Tensor]:

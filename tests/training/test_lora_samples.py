@@ -6,8 +6,8 @@ from safetensors.torch import load_file
 from zoo import recording
 
 from todome import Downsample
-from todome.hooks import clocks_on
-from todome.training.lora import Samples, train
+from todome.hooks.modules import clocks_on
+from todome.tools.training.lora import Samples, train
 
 
 def test_samples_change_nothing_in_the_training(recipe, tmp_path):

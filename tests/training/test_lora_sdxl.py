@@ -10,11 +10,11 @@ from transformers import CLIPTextConfig, CLIPTextModelWithProjection
 from zoo import WIDTH, lively, small_unet, talking, tiny_pipeline
 
 from todome import Downsample
-from todome.pipelines import open_pipeline
-from todome.training.dataset import Example
-from todome.training.latents import encoded_picture
-from todome.training.lora import Samples, train
-from todome.training.metadata import reduction_in
+from todome.tools.pipelines import open_pipeline
+from todome.tools.training.dataset import Example
+from todome.tools.training.latents import encoded_picture
+from todome.tools.training.lora import Samples, train
+from todome.tools.training.metadata import reduction_in
 
 
 def sdxl_pipeline() -> Any:

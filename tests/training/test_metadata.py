@@ -8,8 +8,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from todome import Downsample, Merge
-from todome.training.lora import train
-from todome.training.metadata import in_kohyas_words, metadata, reduction_in, training_in
+from todome.tools.training.lora import train
+from todome.tools.training.metadata import in_kohyas_words, metadata, reduction_in, training_in
 
 
 @pytest.mark.parametrize(

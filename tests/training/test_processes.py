@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from todome import Downsample
-from todome.training.lora import train
-from todome.training.metadata import training_in
+from todome.tools.training.lora import train
+from todome.tools.training.metadata import training_in
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "train_lora.py"
 # accelerate starts several processes only by the name of GPUs; --cpu of the trainer then leaves these alone.

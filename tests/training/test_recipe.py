@@ -3,7 +3,7 @@
 import pytest
 from diffusers import DDPMScheduler
 
-from todome.pipelines import open_pipeline
+from todome.tools.pipelines import open_pipeline
 
 WHOLE = "a whole number of at least 1. The usual one is"
 
@@ -49,7 +49,7 @@ def test_what_the_model_or_the_device_cannot_do(recipe, trainer, says):
 
 def test_pipelines_that_cannot_be_trained(recipe, trainer, tiny, tmp_path, monkeypatch, says):
     pipe = open_pipeline(tiny, "cpu", "float32")
-    monkeypatch.setattr("todome.training.trainer.open_pipeline", lambda *_: pipe)
+    monkeypatch.setattr("todome.tools.training.trainer.open_pipeline", lambda *_: pipe)
     pipe.scheduler = DDPMScheduler(prediction_type="sample")
     text = (
         f"model='{tiny}' cannot be used. Allowed: one that predicts epsilon or v_prediction. This one predicts sample."

@@ -13,10 +13,10 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from todome import Downsample
-from todome.training import checkpoints
-from todome.training.checkpoints import checkpoints_in, newest_state, save_checkpoint
-from todome.training.lora import Interrupted, Samples, train
-from todome.training.trainer import Trainer
+from todome.tools.training import checkpoints
+from todome.tools.training.checkpoints import checkpoints_in, newest_state, save_checkpoint
+from todome.tools.training.lora import Interrupted, Samples, train
+from todome.tools.training.trainer import Trainer
 
 
 def same(one: Any, other: Any) -> bool:

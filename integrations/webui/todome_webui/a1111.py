@@ -20,4 +20,4 @@ class ReducedModel:
         self.patch.remove()
         for level in self.patch.levels:
             if level.grids:
-                self.tell(self.patch.reduction.described(level))
+                self.tell(self.patch.reduction.describe(level))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from todome.hosts.patches import AttentionPatch, Progress
+from todome.hosts.comfy import AttentionPatch, Progress
 from todome.reductions import Reduction
 
 
@@ -14,7 +14,7 @@ class SamplerProgress(Progress):
         """The call belongs to the step that `at` named."""
 
     def at(self, step: int, steps: int) -> None:
-        self.step, self.turn = step, self.reduction.turn(step)
+        self.step, self.turn = step, self.reduction.phase_index(step)
         self.active = self.reduction.is_on(step, steps)
 
     def __deepcopy__(self, memo: Any) -> "SamplerProgress":

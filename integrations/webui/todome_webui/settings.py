@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, NamedTuple
 
 from todome import Downsample, Merge
-from todome.reductions import Reduction, reject
+from todome.errors import invalid_value
+from todome.reductions import Reduction
 
 SECTION = ("token_downsampling", "Token Downsampling")
 PREFIX = "token_downsampling_"
@@ -112,7 +113,9 @@ class Settings:
         if self.method == MERGING:
             return Merge(self.ratio, stop=self.disable_after)
         if self.method != DOWNSAMPLING:
-            reject("method", self.method, f'"{DOWNSAMPLING}" or "{MERGING}"', "The first is closer to dense")
+            raise invalid_value(
+                "method", self.method, f'"{DOWNSAMPLING}" or "{MERGING}"', "The first is closer to dense"
+            )
         return Downsample(self.factor_with(own), self.phase, stop=self.disable_after)
 
     def infotext(self, own: Mapping[str, str]) -> dict[str, Any]:
@@ -133,7 +136,9 @@ def as_factor(own: str) -> float:
     try:
         return float(own)
     except ValueError:
-        reject("factor", own, f'"{SAME}", "{OFF}", "{AUTO}" or a number of at least 1', "The default is the first")
+        raise invalid_value(
+            "factor", own, f'"{SAME}", "{OFF}", "{AUTO}" or a number of at least 1', "The default is the first"
+        ) from None
 
 
 def chosen(opts: Any, p: Any, override: bool, values: Sequence[Any]) -> Settings:

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..clock import Clock
-from ..grid import Grid, kept_rows
-from ..hooks import Arguments, Hook, first, hang_after, hang_before, unwrapped, with_first
-from ..matching import Matching, match, merge, unmerge
-from ..recall import chosen_once, is_recomputing
-from ..reductions import Downsample, Merge, Reduction, drawn, reject
-from ..tables import Tables
+from ..errors import invalid_value
+from ..hooks.checkpointing import chosen_once, is_recomputing
+from ..hooks.modules import Arguments, Hook, first, hang_after, hang_before, unwrapped, with_first
+from ..reductions import Downsample, Merge, Reduction, stateless_randint
+from ..steps.clock import Clock
+from ..tokens.grid import Grid, kept_rows
+from ..tokens.matching import Matching, match, merge, unmerge
+from ..tokens.tables import Tables
 
 HOLDERS = {
     "Transformer2DModel",  # diffusers' UNets and ControlNets, kohya's sd-scripts
@@ -217,7 +218,9 @@ def refuse_fused(attention: nn.Module) -> None:
     processor = type(getattr(attention, "processor", None)).__name__
     if processor.startswith("Fused"):
         remedy = "Call unfuse_qkv_projections() first, or use todome.Merge"
-        reject("processor", processor, "attention with a projection of its own for keys", remedy, RuntimeError)
+        raise invalid_value(
+            "processor", processor, "attention with a projection of its own for keys", remedy, RuntimeError
+        )
 
 
 class MergedTokens(Reducer):
@@ -273,7 +276,7 @@ def reduce_layers(layers: list[Layer], settings: Mapping[int, Any], clock: Clock
             continue
         if layer.holder not in readers:
             readers[layer.holder] = GridReader(layer.holder, clock)
-        tables = Tables(reduction, settings[layer.level], drawn(reduction.seed, index))
+        tables = Tables(reduction, settings[layer.level], stateless_randint(reduction.seed, index))
         common = readers[layer.holder], tables, clock
         if isinstance(reduction, Downsample):
             reducers[layer] = KeptKeys(layer, *common)

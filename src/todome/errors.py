@@ -1,0 +1,12 @@
+"""The wording of bad input, and the error of a model that cannot be reduced."""
+
+from typing import Any
+
+
+class NothingToReduce(ValueError):
+    """The model has no self-attention over image tokens that todome knows how to reduce."""
+
+
+def invalid_value(field: str, value: Any, allowed: str, remedy: str, kind: type[Exception] = ValueError) -> Exception:
+    """The error for a value that was given: it names the field, the value, what is allowed, what to do instead."""
+    return kind(f"{field}={value!r} cannot be used. Allowed: {allowed}. {remedy}.")

@@ -1,0 +1,1 @@
+"""How a module is changed without a trace."""

@@ -1,0 +1,1 @@
+"""Which tokens: grids, orders, matching and tables, as pure tensor functions."""

@@ -1,0 +1,1 @@
+"""Everything that needs more than torch: the command line, pictures, measuring, training, the page, installing."""

@@ -1,0 +1,84 @@
+"""What visitors may ask for. Checked on the server, whatever a page sends."""
+
+import math
+import unicodedata
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...errors import invalid_value
+from ...reductions import is_number
+
+SMALLEST = 64  # pixels; a side of less is no picture
+SEEDS = 2**53  # beyond, the numbers of a browser lose their last digits
+GUIDANCE = 30.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that one visitor can ask for, and how many can wait.
+
+    side: Pixels on the longer side of a picture.
+    steps: Of one picture.
+    prompt: Characters of a prompt, and of a negative one.
+    waiting: Runs of other visitors that wait for theirs; the next one is asked to come back.
+    runs: That are kept for each visitor; the oldest make room.
+    """
+
+    side: int = 512
+    steps: int = 50
+    prompt: int = 500
+    waiting: int = 8
+    runs: int = 12
+
+    def __post_init__(self) -> None:
+        for field, least in (("side", SMALLEST), ("steps", 1), ("prompt", 1), ("waiting", 0), ("runs", 1)):
+            check_whole(field, getattr(self, field), least, 2**20)
+
+
+def usual_limits(device: torch.device) -> Limits:
+    """A CPU draws for minutes what a GPU draws in seconds."""
+    return Limits() if device.type == "cpu" else Limits(side=2048, steps=100)
+
+
+def check_whole(field: str, value: Any, least: int, most: int) -> int:
+    """A whole number, also where a browser sent it as 2.0."""
+    if not is_number(value) or not math.isfinite(value) or value != int(value) or not least <= value <= most:
+        raise invalid_value(field, told(value), f"a whole number from {least} to {most}", nearest(value, least, most))
+    return int(value)
+
+
+def check_number(field: str, value: Any, least: float, most: float) -> float:
+    """A number, whole ones as such: 2 rather than 2.0."""
+    if not is_number(value) or not math.isfinite(value) or not least <= value <= most:
+        raise invalid_value(field, told(value), f"a number from {least:g} to {most:g}", nearest(value, least, most))
+    return int(value) if value == int(value) else float(value)
+
+
+def nearest(value: Any, least: float, most: float) -> str:
+    if not is_number(value) or math.isnan(value):
+        return "Write it in digits"
+    return f"The nearest: {round(min(max(value, least), most))}"
+
+
+def check_text(field: str, value: Any, most: int) -> str:
+    if not isinstance(value, str):
+        raise invalid_value(field, told(value), "a text", "Write it as words")
+    if len(value) > most:
+        raise invalid_value(field, told(value), f"at most {most} characters, and this has {len(value)}", "Shorten it")
+    if any(unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\r\t" for character in value):
+        raise invalid_value(field, told(value), "characters that can be read", "Type it anew")
+    return value
+
+
+def check_choice(field: str, value: Any, choices: Container[str], named: str) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise invalid_value(field, told(value), named, "Choose one of them")
+    return value
+
+
+def told(value: Any) -> Any:
+    """What a message quotes of a value: not all of a long one."""
+    return value if len(repr(value)) <= 60 else f"{str(value)[:40]}..."

@@ -1,0 +1,189 @@
+"""Lets people in: on this machine alone unless told otherwise, never by a tunnel, and to nothing but the page."""
+
+import errno
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gradio as gr
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+
+from ...errors import invalid_value
+from ..generate import Settings
+from ..pipelines import open_pipeline, reachable_device
+from .archive import Archive
+from .limits import Limits, usual_limits
+from .page import Shop, build
+from .studio import Studio
+from .theme import theme
+
+HERE = Path(__file__).parent
+LOCAL = ("127.0.0.1", "localhost", "::1")
+LARGEST = 2**16  # bytes of a request: prompts and numbers
+OPEN = {
+    "/",
+    "/config",
+    "/theme.css",
+    "/favicon.ico",
+    "/manifest.json",
+    "/login",
+    "/login/",
+    "/logout",
+    "/app_id",
+    "/user",
+}
+OPEN |= {"/gradio_api/queue/join", "/gradio_api/queue/data", "/gradio_api/startup-events", "/gradio_api/app_id"}
+BELOW = ("/assets/", "/static/", "/gradio_api/heartbeat/")
+FILE = "/gradio_api/file="
+HEADERS = {
+    b"content-security-policy": (
+        b"default-src 'self'; img-src 'self' data: blob:; font-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+        b"script-src 'self' 'unsafe-inline' 'unsafe-eval'; object-src 'none'; frame-ancestors 'none'; base-uri 'self'"
+    ),
+    b"referrer-policy": b"no-referrer",
+    b"x-content-type-options": b"nosniff",
+}
+
+
+class Guard:
+    """Lets through what the page itself asks for. gradio can do far more: uploads, proxies, the files of others."""
+
+    def __init__(self, app: Any, root: Path) -> None:
+        self.app, self.root = app, root
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        refusal = self.refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *HEADERS.items()]}
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+    def refusal(self, scope: Any) -> PlainTextResponse | None:
+        path = scope["path"]
+        allowed = path in OPEN or path.startswith(BELOW) or (path.startswith(FILE) and self.is_ours(path))
+        if not allowed:
+            return PlainTextResponse("There is nothing here.", 404)
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"0")
+        if b"transfer-encoding" in headers or not length.isdigit() or int(length) > LARGEST:
+            return PlainTextResponse("This is more than the page would send.", 413)
+        return None
+
+    def is_ours(self, path: str) -> bool:
+        file = Path(path.removeprefix(FILE)).resolve()
+        return file.is_relative_to(self.root) and file.is_file()
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen, and who may come in."""
+
+    host: str = "127.0.0.1"
+    port: int = 7860
+    auth: tuple[str, str] | None = None
+
+
+class Served(NamedTuple):
+    """A page that is open: where it is, who draws for it, and where its pictures lie."""
+
+    url: str
+    studio: Studio
+    root: Path
+
+
+@contextmanager
+def serving(base: Settings, address: Address, limits: Mapping[str, int], pipe: Any = None) -> Iterator[Served]:
+    """The page, for as long as it is served.
+
+    Args:
+        base: The model, the device and the dtype.
+        address: Where to listen.
+        limits: Those that are other than usual on the device, by the fields of Limits.
+        pipe: The pipeline, where it is open already.
+    """
+    check_free(address)
+    within = replace(usual_limits(reachable_device(base.device)), **limits)
+    pipe = open_pipeline(base.model, base.device, base.dtype) if pipe is None else pipe
+    studio = Studio(pipe, within.waiting)
+    with private_folder() as root:
+        page = build(Shop(studio, Archive(root), within, base))
+        try:
+            launch(page, address, root, within)
+            yield Served(str(page.local_url), studio, root)
+        finally:
+            page.close(verbose=False)
+            studio.close()
+
+
+def check_free(address: Address) -> None:
+    """Asked before a model is opened, which takes its time."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family) as door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            door.bind((address.host, address.port))
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                allowed = f"a port that is free on {address.host}, and that you may use"
+                raise invalid_value("port", address.port, allowed, "Choose another one with --port", OSError) from error
+            raise invalid_value(
+                "host", address.host, "an address of this machine", "127.0.0.1 is for this machine alone", OSError
+            ) from error
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder for the pictures, which is gone afterwards. By itself gradio shares one with every other app here."""
+    before = os.environ.get("GRADIO_TEMP_DIR")
+    with tempfile.TemporaryDirectory(prefix="todome-app-", ignore_cleanup_errors=True) as folder:
+        root = Path(folder).resolve()
+        os.environ["GRADIO_TEMP_DIR"] = str(root)
+        try:
+            yield root
+        finally:
+            os.environ.pop("GRADIO_TEMP_DIR")
+            if before is not None:
+                os.environ["GRADIO_TEMP_DIR"] = before
+
+
+def launch(page: gr.Blocks, address: Address, root: Path, limits: Limits) -> None:
+    """Everything that gradio would take from the environment or decide by itself is said here."""
+    page.queue(max_size=8 * (limits.waiting + 4), api_open=False)
+    page.launch(
+        server_name=address.host,
+        server_port=address.port,
+        auth=address.auth,
+        share=False,
+        quiet=True,
+        prevent_thread_lock=True,
+        show_error=False,
+        ssr_mode=False,
+        mcp_server=False,
+        enable_monitoring=False,
+        run_history=False,
+        pwa=False,
+        max_file_size=1,
+        footer_links=[],
+        favicon_path=HERE / "favicon.svg",
+        theme=theme(),
+        css_paths=HERE / "style.css",
+        head=f"<script>{(HERE / 'page.js').read_text(encoding='utf-8')}</script>",
+        app_kwargs={"middleware": [Middleware(Guard, root=root)]},
+    )

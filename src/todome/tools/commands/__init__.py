@@ -1,0 +1,68 @@
+"""The commands of `todome`. A new one is a file with a function, and a line here."""
+
+import warnings
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ... import __version__
+from ..cli import lacking
+from .app import serve
+from .bench import bench
+from .demo import demo
+from .evaluate import evaluate
+from .explain import explain
+from .generate import generate
+from .install import install
+from .report import report
+from .train_lora import train_lora
+from .words import SeveralWords
+
+
+class Commands(TyperGroup):
+    """Whatever a user can mend is told in a sentence; a traceback is for what only we can mend."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = note
+                return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            typer.echo(lacking(error), err=True)
+        except (ImportError, MemoryError, OSError, ValueError) as error:
+            typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1)
+
+
+def note(message: Warning | str, *_: Any, **__: Any) -> None:
+    typer.echo(f"Note: {message}", err=True)
+
+
+app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"todome {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def todome(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    """Diffusion models made faster by giving attention fewer tokens."""
+
+
+app.command()(generate)
+app.command()(demo)
+app.command("app")(serve)
+app.command("eval", cls=SeveralWords)(evaluate)
+app.command()(report)
+app.command()(explain)
+app.command(cls=SeveralWords)(bench)
+app.command()(install)
+app.command()(train_lora)

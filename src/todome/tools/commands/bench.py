@@ -1,0 +1,87 @@
+"""`todome bench`: how fast a model runs with each method, here."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..pipelines import EMBEDDED, format_size
+from .options import DEVICE, DTYPE, SIDES, SUBJECT, USUAL_METHODS, by_default, sides
+
+if TYPE_CHECKING:
+    from ..measuring.speed import Bench, Case, Row
+
+SIZES = SIDES + by_default("512 1024; 256 512 for the embedded model")
+measured = partial(typer.Option, rich_help_panel="What to measure")
+tuned = partial(typer.Option, rich_help_panel="How to measure")
+
+
+def bench(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=SUBJECT)] = EMBEDDED,
+    *,
+    sizes: Annotated[list[str] | None, measured(metavar="PX...", help=SIZES)] = None,
+    methods: Annotated[list[str] | None, measured(metavar="NAME...", help=USUAL_METHODS)] = None,
+    batch: Annotated[list[int] | None, measured(metavar="N...", help="Pictures at once." + by_default(1))] = None,
+    compiled: Annotated[bool, measured("--compile", help="With torch.compile too.")] = False,
+    cuda_graph: Annotated[bool, measured("--cuda-graph", help="As a CUDA graph too: the GPU's own time.")] = False,
+    steps: Annotated[int, tuned(min=1, help="Of a picture, for the time per picture.")] = 25,
+    rounds: Annotated[int, tuned(min=1, help="How often each method is measured.")] = 3,
+    seconds: Annotated[float, tuned(min=0, help="For how long, each time.")] = 1.0,
+    out: Annotated[
+        Path | None, tuned("--out", "-o", metavar="FILE.json", help="Results; what it holds is not measured again.")
+    ] = None,
+    device: Annotated[str, tuned(metavar="NAME", help=DEVICE)] = "auto",
+    dtype: Annotated[str, tuned(metavar="NAME", help=DTYPE)] = "auto",
+) -> None:
+    """Measures how fast a MODEL runs dense and with each method, on this machine.
+
+    One call of the denoiser, with guidance, in rounds: every method once in each of them, dense first and last.
+
+    [dim]todome bench sdxl --sizes 1024 2048 --methods todome:2 tomesd:0.5 --cuda-graph -o sdxl.json[/dim]
+    """
+    from ..measuring.speed import bench
+
+    modes: list[Any] = ["eager", *["compile"] * compiled, *["cuda-graph"] * cuda_graph]
+    pictures, bar = batch or [1], sys.stderr.isatty()
+    timing = {"steps": steps, "rounds": rounds, "seconds": seconds, "device": device, "dtype": dtype}
+    try:
+        show(bench(model, sides(sizes), methods, pictures=pictures, modes=modes, out=out, progress=bar, **timing))
+    except KeyboardInterrupt:
+        kept = f"What is done is in {out}: the same command goes on." if out else "Keep what is done with --out."
+        typer.echo(f"Interrupted. {kept}", err=True)
+        raise typer.Exit(130) from None
+    if out is not None:
+        typer.echo(f"Results: {out}")
+
+
+def show(found: "Bench") -> None:
+    """A table for every case."""
+    from rich.console import Console
+    from rich.table import Table
+
+    for case in found.cases():
+        table = Table("method", "ms a call", "speed-up", "it/s", "s a picture", "MiB", title=title_of(case))
+        for row in found.of(case):
+            table.add_row(row.method, *cells(row))
+        Console(soft_wrap=True).print(table)
+
+
+def title_of(case: "Case") -> str:
+    return f"{case.model}, {format_size(case.size)} pixels, {case.pictures} at once, {case.mode}"
+
+
+def cells(row: "Row") -> list[str]:
+    if row.ms is None or row.seconds is None or row.per_second is None:
+        return [row.note]
+    ms = f"{row.ms:.1f}{around(row.ms_quartiles, 1)}"
+    gain = "" if row.speedup is None else f"{row.speedup:.2f}x{around(row.speedup_quartiles, 2)}"
+    memory = "" if row.mib is None else f"{row.mib:.0f}"
+    return [ms, gain, f"{row.per_second:.2f}", f"{row.seconds:.2f}", memory]
+
+
+def around(quartiles: tuple[float, float] | None, digits: int) -> str:
+    """Half of the distance between the quartiles: half of the rounds lie closer. A single round has none."""
+    low, high = quartiles or (0.0, 0.0)
+    return "" if low == high else f" ± {(high - low) / 2:.{digits}f}"

@@ -1,0 +1,95 @@
+"""`todome eval`: the same pictures dense and with each method, how close they are and how fast they were."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...errors import invalid_value
+from ..pipelines import EMBEDDED
+from .options import (
+    DEVICE,
+    DTYPE,
+    GUIDANCE,
+    OF_THE_MODEL,
+    SCHEDULER,
+    SIDES,
+    USUAL_METHODS,
+    by_default,
+    drawn,
+    placed,
+    present,
+    sides,
+)
+
+judged = partial(typer.Option, rich_help_panel="What to measure")
+
+MODEL = "The folder of a pipeline, or a hub id."
+PROMPTS = "A prompt on each line; lines that begin with # are left out." + by_default(f"20 flowers for {EMBEDDED}")
+TABLE = "Measure what a paper's table has and show it in its layout: tome or todo."
+FID = "FID to the dense pictures."
+REAL = "FID to real pictures instead: a folder, or a .safetensors file with their features."
+OUT = "The folder of the run. One that was interrupted goes on."
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)] = EMBEDDED,
+    *,
+    prompts: Annotated[Path | None, drawn(metavar="FILE", help=PROMPTS)] = None,
+    methods: Annotated[
+        list[str] | None, drawn(metavar="NAME...", help="dense:20 (fewer steps), " + USUAL_METHODS)
+    ] = None,
+    sizes: Annotated[list[str] | None, drawn(metavar="PX...", help=SIDES + OF_THE_MODEL)] = None,
+    pictures: Annotated[int, drawn("--pictures", "-n", help="Of each method and size.")] = 16,
+    seed: Annotated[int, drawn(help="Picture i starts from the noise of SEED + i.")] = 0,
+    steps: Annotated[int | None, drawn(help="Of every picture." + by_default(25))] = None,
+    guidance: Annotated[float | None, drawn(help=GUIDANCE)] = None,
+    scheduler: Annotated[str | None, drawn(metavar="NAME", help=SCHEDULER)] = None,
+    batch: Annotated[int, drawn(help="Pictures drawn at once.")] = 1,
+    table: Annotated[str | None, judged(metavar="NAME", help=TABLE)] = None,
+    fid: Annotated[bool, judged("--fid", help=FID)] = False,
+    real: Annotated[Path | None, judged(metavar="FOLDER", help=REAL)] = None,
+    lpips: Annotated[Path | None, judged(metavar="FILE", help="Weights of LPIPS.")] = None,
+    inception: Annotated[Path | None, judged(metavar="FILE", help="Weights of Inception, for FID.")] = None,
+    out: Annotated[Path, placed("--out", "-o", metavar="RUN", help=OUT)] = Path("todome-eval"),
+    device: Annotated[str, placed(metavar="NAME", help=DEVICE)] = "auto",
+    dtype: Annotated[str, placed(metavar="NAME", help=DTYPE)] = "auto",
+) -> None:
+    """Measures how close to dense each method draws, and how fast.
+
+    PSNR, SSIM, MS-SSIM, LPIPS, detail and FID, of pictures from the same prompts and seeds. They are kept in RUN.
+
+    [dim]todome eval --methods todome:2 todo:2 tome:0.5 --pictures 8 -o run[/dim]
+    """
+    from ..measuring.evaluation import evaluate
+    from ..measuring.tables import closeness_table, table_named
+
+    paper = table_named(table) if table else None
+    fields: dict[str, Any] = paper.fields(model, sides(sizes)) if paper else {"sizes": sides(sizes), "methods": []}
+    asked = {"pictures": pictures, "seed": seed, "steps": steps, "guidance": guidance, "scheduler": scheduler}
+    asked |= {"batch": batch, "real": real and str(real), "prompts": prompts and read_prompts(prompts)}
+    fields |= present(**asked) | {"methods": [*fields["methods"], *(methods or [])] or None}
+    fid = fid or (paper is not None and paper.fid)
+    files = {"out": out, "lpips": lpips, "inception": inception}
+    try:
+        run = evaluate(model, fid=fid, device=device, dtype=dtype, **files, **fields)
+    except KeyboardInterrupt:
+        typer.echo(f"Interrupted. What is drawn is in {out}: the same command goes on.", err=True)
+        raise typer.Exit(130) from None
+    typer.echo((paper.shown if paper else closeness_table)(run))
+    typer.echo(f"\nPictures: {out / 'pictures'}\nNext: todome report {out}")
+
+
+def read_prompts(path: Path) -> list[str]:
+    """The lines of a file, without those that are empty or begin with #."""
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError):
+        raise invalid_value(
+            "prompts", str(path), "a text file with a prompt on each line", "It cannot be read", FileNotFoundError
+        ) from None
+    found = [line for line in lines if line and not line.startswith("#")]
+    if not found:
+        raise invalid_value("prompts", str(path), "a text file with a prompt on each line", "This one has none")
+    return found

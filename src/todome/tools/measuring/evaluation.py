@@ -1,0 +1,226 @@
+"""`todome.evaluate`: the same pictures dense and with each method, how close they are and how fast they were.
+
+    import todome
+
+    run = todome.evaluate(prompts=["a red tulip", "white daisies"], methods=["todome:2", "tome:0.5"], out="run")
+    for row in run.rows:
+        print(row.method, row.speedup, row.closeness.psnr)
+
+A run that was interrupted goes on where it stopped, in the same folder.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ...errors import invalid_value
+from ...patch import is_pipeline
+from ..generate import Settings, recommended
+from ..pipelines import EMBEDDED, Size
+from .comparing import Jury, find_inception, find_lpips
+from .drawing import Batch, Studio
+from .machine import about
+from .methods import Method, method_named, methods_named, usual_methods
+from .runs import Evaluation, Plan, Row, plan_of, save_results, times_path, write_json
+
+KINDS = ("daisy", "dandelion", "rose", "sunflower", "tulip")
+FLOWERS = (  # what the embedded model can draw
+    *(f"a photo of a {kind}" for kind in KINDS),
+    *(f"a {kind}, close-up" for kind in KINDS),
+    *(f"a field of {kinds}" for kinds in ("daisies", "dandelions", "roses", "sunflowers", "tulips")),
+    *("a white daisy", "a yellow dandelion", "a pink rose", "a yellow sunflower", "a red tulip"),
+)
+Found: TypeAlias = Mapping[str, Any]
+
+
+def evaluate(
+    model: Any = EMBEDDED,
+    prompts: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    *,
+    out: str | os.PathLike[str] = "todome-eval",
+    fid: bool = False,
+    lpips: str | os.PathLike[str] | None = None,
+    inception: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    **given: Any,
+) -> Evaluation:
+    """Draws the same pictures dense and with each method, and measures how close they are and how fast they were.
+
+    Args: Important
+        model: The folder of a pipeline, a hub id, or a pipeline that is open, which is left as it was.
+        prompts: What to draw. The embedded model has its own.
+        methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.measuring.methods`. Dense is always there.
+        out: The folder of the run. One that is there goes on; methods and pictures can be added to it.
+        **given: The other fields of `todome.measuring.runs.Plan`: sizes, pictures, seed, steps, guidance, ...
+
+    Args: To tinker with
+        fid: Measure FID too, to the dense pictures. With `real`, it is measured anyway, to those.
+        lpips: The file with the weights of LPIPS. Without it they are looked for where `todome.metrics` says.
+        inception: The same for those of FID.
+        device: Of a model that is to be opened. "auto" takes the GPU if there is one.
+        dtype: Of a model that is to be opened. "auto" is float16 on a GPU and float32 on a CPU.
+    """
+    pipe = None if isinstance(model, str) else model
+    plan = plan_for(model if pipe is None else name_of(pipe), prompts, methods=methods, **given)
+    return carry_out(plan, out, fid=fid, lpips=lpips, inception=inception, pipe=pipe, device=device, dtype=dtype)
+
+
+def name_of(pipe: Any) -> str:
+    """Where an open pipeline comes from, or else its class."""
+    if not is_pipeline(pipe):
+        allowed = "the folder of a pipeline, a hub id, or a pipeline of diffusers that is open"
+        raise invalid_value("model", type(pipe).__name__, allowed, "Pass the pipeline that calls it", TypeError)
+    return str(getattr(pipe.config, "_name_or_path", None) or type(pipe).__name__)
+
+
+def plan_for(model: str = EMBEDDED, prompts: Sequence[str] | None = None, **given: Any) -> Plan:
+    """A plan with what suits the model where nothing is given. The embedded one has its own prompts and size.
+
+    Args:
+        model: "todome-flowers" (the embedded one), the folder of a pipeline, or an id on the Hugging Face hub.
+        prompts: What to draw.
+        **given: The other fields of Plan; None is as good as nothing.
+    """
+    check_fields(given)
+    if prompts is None and model != EMBEDDED:
+        raise invalid_value(
+            "prompts", None, f"texts; only {EMBEDDED} has its own", "Pass prompts=[...], or --prompts FILE"
+        )
+    usual = recommended(model)
+    own: dict[str, Any] = {"prompts": FLOWERS, "methods": usual_methods(model), "model": model}
+    own |= {"guidance": usual.guidance, "sizes": (usual.size,) if usual.size else ()}
+    return Plan(**own | {name: value for name, value in {"prompts": prompts, **given}.items() if value is not None})
+
+
+def check_fields(given: Found) -> None:
+    known = [field.name for field in fields(Plan)]
+    for name in given:
+        if name not in known:
+            raise invalid_value(
+                name, given[name], f"the fields {', '.join(known)}", f"{name} is none of them", TypeError
+            )
+
+
+def carry_out(
+    plan: Plan,
+    out: str | os.PathLike[str] = "todome-eval",
+    *,
+    fid: bool = False,
+    lpips: str | os.PathLike[str] | None = None,
+    inception: str | os.PathLike[str] | None = None,
+    pipe: Any = None,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> Evaluation:
+    """Draws what a plan asks for and is not there yet, and measures it. The results are written after every method.
+
+    Args:
+        plan: What to draw: `plan_for(...)`, or a Plan.
+        pipe: The pipeline of `plan.model`, where it is open already.
+        out, fid, lpips, inception, device, dtype: As in `evaluate`.
+    """
+    fid, folder = fid or plan.real is not None, Path(out)
+    studio = Studio(checked(plan, fid), folder, pipe, device, dtype)
+    precision = {"dtype": str(studio.dtype).removeprefix("torch.")}
+    studio.plan, machine = begun(folder, studio.sized_plan(), {**about(studio.device, "diffusers"), **precision})
+    network = find_inception(inception, studio.plan.pictures) if fid else None
+    jury = Jury(studio.plan, folder, studio.device, find_lpips(lpips), network)
+    run = Evaluation(studio.plan, machine, [], folder)
+    for size in run.plan.sizes:
+        for name in run.plan.methods_at(size):
+            run = replace(run, rows=[*run.rows, measured(studio, jury, run.rows, size, method_named(name))])
+            save_results(run)
+    return run
+
+
+def checked(plan: Plan, fid: bool) -> Plan:
+    """A plan that can be drawn, with dense as its first method."""
+    Settings(seed=plan.seed, steps=plan.steps, guidance=plan.guidance, scheduler=plan.scheduler)
+    if not plan.prompts:
+        raise invalid_value("prompts", plan.prompts, "at least one", "Say what to draw")
+    for field, least in (("pictures", 2 if fid else 1), ("batch", 1)):
+        if getattr(plan, field) < least:
+            raise invalid_value(
+                field, getattr(plan, field), f"a whole number of at least {least}", f"Use {field}={least} or more"
+            )
+    return replace(plan, methods=[method.name for method in methods_named(plan.methods)])
+
+
+def begun(folder: Path, plan: Plan, machine: Found) -> tuple[Plan, Found]:
+    """What run.json holds from now on: of a new run, or of one that goes on because something of it is drawn."""
+    path = folder / "run.json"
+    if path.is_file() and any(folder.glob("times/*/*.json")):
+        found = json.loads(path.read_text())
+        check_machine(found["about"], machine, path)
+        plan, machine = grown(plan_of(found["plan"]), plan, folder), found["about"]
+    elif not path.is_file() and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise invalid_value(
+            "out", str(folder), "a new folder, or that of an evaluation", "Choose another name", FileExistsError
+        )
+    write_json(path, {"plan": asdict(plan), "about": machine})
+    return plan, machine
+
+
+def grown(old: Plan, new: Plan, folder: Path) -> Plan:
+    """The plan of a run that goes on. It may have more methods and more pictures than before, and nothing else."""
+    path = folder / "run.json"
+    for field in (name for name in asdict(old) if name not in ("methods", "only", "pictures")):
+        check_same(field, plain(getattr(new, field)), plain(getattr(old, field)), path)
+    if new.pictures < old.pictures:
+        raise invalid_value(
+            "pictures", new.pictures, f"at least {old.pictures}, as in {path}", "Evaluate into another folder"
+        )
+    kept = [name for name in old.methods if any(times_path(folder, size, name).is_file() for size in old.sizes)]
+    everywhere = {name for plan in (old, new) for name in plan.methods if name not in plan.only}
+    only = {name: sizes for name, sizes in {**old.only, **new.only}.items() if name not in everywhere}
+    return replace(new, methods=list(dict.fromkeys([*kept, *new.methods])), only=only)
+
+
+def plain(value: Any) -> Any:
+    """As JSON gives it back."""
+    return json.loads(json.dumps(value))
+
+
+def check_same(field: str, new: Any, old: Any, path: Path) -> None:
+    """Refuses another value, and of a list the first one that is another."""
+    if isinstance(old, list) and isinstance(new, list):
+        for i, (a, b) in enumerate(zip_longest(new, old)):
+            check_same(f"{field}[{i}]", a, b, path)
+    elif new != old:
+        raise invalid_value(field, new, f"{old!r}, as in {path}", "Evaluate into another folder")
+
+
+def check_machine(old: Found, new: Found, path: Path) -> None:
+    """Times of two machines in one table would compare the machines."""
+    for field in ("gpu", "cpu", "dtype"):
+        check_same(field, new.get(field), old.get(field), path)
+
+
+def measured(studio: Studio, jury: Jury, rows: Sequence[Row], size: Size, method: Method) -> Row:
+    """The row of a method, whose pictures are drawn where they are not there."""
+    batches, plan = studio.draw(size, method), studio.plan
+    seconds = sum(batch.seconds for batch in batches) / plan.pictures
+    dense = next((row.seconds for row in rows if row.size == size and row.is_dense), seconds)
+    return Row(
+        size=size,
+        method=method.name,
+        pictures=plan.pictures,
+        steps=method.steps or plan.steps,
+        seconds=seconds,
+        speedup=dense / seconds,
+        gigabytes=gigabytes(batches),
+        fid=jury.fid(size, method.name),
+        closeness=jury.closeness(size, method.name),
+    )
+
+
+def gigabytes(batches: Sequence[Batch]) -> float | None:
+    """Per picture of a full batch, which needs the most."""
+    peaks = [batch.gigabytes for batch in batches if batch.gigabytes is not None]
+    return max(peaks) / max(batch.pictures for batch in batches) if peaks else None

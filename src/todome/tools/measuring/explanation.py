@@ -1,0 +1,253 @@
+"""Whether a reduction pays: what attention over the keys of each level costs here, and what can be gained."""
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ...errors import invalid_value
+from ...patch import apply
+from ...reductions import AUTO_KEYS, Downsample, Level
+from ...tokens.grid import Grid, smallest_factor
+from ..pipelines import Size, format_size
+from .machine import chip
+from .subjects import Call, call_of
+from .timing import captured, measuring, timed
+
+PAYS, PAYS_LITTLE = 1.10, 1.03  # times as fast
+WAITS = 0.15  # of the time that a GPU idles, from which on it is worth a word
+NOISY = 0.2  # from which on the numbers are not to be trusted
+PATIENCE = 4.0  # seconds after which no further round of measuring begins
+LEAST_ROUNDS, MOST_ROUNDS = 2, 5
+
+
+@dataclass(frozen=True)
+class LevelCost:
+    """One resolution of a model: what attention over its keys costs, and what is left of them."""
+
+    level: int
+    layers: int
+    grid: Grid
+    kept: int  # keys after the reduction
+    share: float  # of a step's time, that attention over these keys takes
+
+    @property
+    def keys(self) -> int:
+        return math.prod(self.grid)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a reduction gains on a model at a size, here. `print` it, or read its fields."""
+
+    model: str
+    size: Size
+    device: str
+    reduction: Downsample
+    levels: Sequence[LevelCost]
+    ms: float  # of a dense step, the device's own time
+    gain: float  # of the reduction, in the device's own time
+    bound: float  # what no reduction of keys at these levels can beat
+    eager_ms: float  # of a dense step as a plain pipeline sees it
+    eager_gain: float
+    noise: float = 0.0  # how much the times of a dense step vary
+    by_default: bool = True  # whether the default settings do this
+
+    @property
+    def share(self) -> float:
+        """Of a step's time, that attention over all keys takes."""
+        return sum(level.share for level in self.levels)
+
+    @property
+    def waiting(self) -> float:
+        """The share of an eager step in which a GPU waits for its host."""
+        return max(0.0, 1 - self.ms / self.eager_ms)
+
+    @property
+    def pays_from(self) -> Size | None:
+        """The smallest size of this shape at which it is expected to pay, a guess from what was measured here."""
+        width, height = self.size
+        for quarters in range(5, 33):
+            if self.expected_gain(quarters / 4) >= PAYS:
+                return rounded_up(width * quarters / 4), rounded_up(height * quarters / 4)
+        return None
+
+    def expected_gain(self, times: float) -> float:
+        """On a picture so many times as wide and high: attention grows with the square of the tokens, the rest evenly.
+
+        Level 1 alone is counted, with the factor that "auto" would choose, or 2.
+        """
+        first = self.levels[0]
+        attention = first.share * times**4
+        rest = (1 - first.share) * times**2
+        grid = int(first.grid[0] * times), int(first.grid[1] * times)
+        factor = max(2, smallest_factor(grid, AUTO_KEYS))
+        return (attention + rest) / (attention / factor**2 + rest)
+
+    @property
+    def verdict(self) -> str:
+        """In plain words."""
+        parts = [self.worth(), self.about_default(), self.about_size(), self.about_host(), self.about_noise()]
+        return " ".join(filter(None, parts))
+
+    def worth(self) -> str:
+        attention = f"attention over keys is {self.share:.0%} of a step here"
+        if self.gain >= PAYS:
+            return f"Pays: a step is {self.gain:.2f}x as fast; {attention}."
+        if self.gain >= PAYS_LITTLE:
+            return f"Pays little, {self.gain:.2f}x: {attention}."
+        return f"Not worth it here, {self.gain:.2f}x: {attention}."
+
+    def about_default(self) -> str:
+        if self.by_default:
+            return ""
+        setting = f"{self.reduction.level_field}=2"
+        return f'The default, factor="auto", leaves this size as it is; this is what {setting} would do.'
+
+    def about_size(self) -> str:
+        if self.gain >= PAYS:
+            return ""
+        if self.pays_from is None:
+            return "From which size on it pays cannot be told from so little: ask again with a larger one."
+        return f"Expected to pay from about {format_size(self.pays_from)} pixels."
+
+    def about_host(self) -> str:
+        if self.waiting < WAITS:
+            return ""
+        return (
+            f"In an eager pipeline the GPU waits for its host {self.waiting:.0%} of the time, which leaves "
+            f"{self.eager_gain:.2f}x: use torch.compile, CUDA graphs or a larger batch to see the rest."
+        )
+
+    def about_noise(self) -> str:
+        if self.noise < NOISY:
+            return ""
+        return f"Something else is using this machine: times vary by {self.noise:.0%}, so trust these numbers little."
+
+    def __str__(self) -> str:
+        head = f"{self.model}, {format_size(self.size)} pixels, one picture with guidance, {self.device}"
+        lines = [f"  {line_of(level)}" for level in self.levels]
+        sums = f"a dense step takes {self.ms:.1f} ms; reduced {self.gain:.2f}x as fast; at most {self.bound:.2f}x"
+        return "\n".join([head, str(self.reduction), *lines, sums, self.verdict])
+
+
+def rounded_up(side: float) -> int:
+    return 64 * math.ceil(side / 64)
+
+
+def line_of(level: LevelCost) -> str:
+    height, width = level.grid
+    keys = f"{height}x{width} = {level.keys} keys"
+    left = f" -> {level.kept}" if level.kept < level.keys else ", dense"
+    layers = f"{level.layers} layer{'s' * (level.layers != 1)}"
+    return f"level {level.level}, {layers}: {keys}{left}; attention over them is {level.share:.1%} of a step"
+
+
+def explain(
+    target: Any, height: int, width: int, reduction: Downsample | None = None, *, name: str | None = None
+) -> Explanation:
+    """Measures, in a few seconds, what attention over the keys of each level costs and what a reduction gains here.
+
+    Args:
+        target: A pipeline of diffusers or a UNet.
+        height: Of the picture, in pixels.
+        width: Of the picture, in pixels.
+        reduction: `Downsample("auto")` unless given. Where that would leave this size dense, `Downsample(2)` is
+            measured, and the verdict says so.
+        name: What to call the model; its class unless given.
+    """
+    check_downsample(reduction)
+    call = call_of(target, (width, height))
+    with measuring():
+        levels = met_levels(call, reduction or Downsample())
+        by_default = reduction is not None or any(level.kept < level.keys for level in levels)
+        chosen = (reduction or Downsample()) if by_default else Downsample(2)
+        levels = levels if by_default else met_levels(call, chosen)
+        costs = Costs(call, chosen, levels)
+    return Explanation(
+        model=name or type(target).__name__,
+        size=(width, height),
+        device=chip(call.device),
+        reduction=chosen,
+        levels=[replace(level, share=costs.share(level)) for level in levels],
+        ms=round(costs.own.ms, 3),
+        gain=round(costs.own.speedups[chosen], 3),
+        bound=round(costs.own.speedups[costs.bound], 3),
+        eager_ms=round(costs.eager.ms, 3),
+        eager_gain=round(costs.eager.speedups[chosen], 3),
+        noise=round(costs.own.noise, 3),
+        by_default=by_default,
+    )
+
+
+def check_downsample(reduction: Any) -> None:
+    if not (reduction is None or isinstance(reduction, Downsample)) or (reduction and reduction.windowed):
+        allowed = "todome.Downsample(...) without start and stop"
+        raise invalid_value("reduction", reduction, allowed, "Time others with todome.bench", TypeError)
+
+
+def met_levels(call: Call, reduction: Downsample) -> list[LevelCost]:
+    """The levels of a model with the grids that it has at this size, and what the reduction leaves of them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that "auto" finds nothing to do is told by the verdict
+        everywhere, wanted = [called_with(call, one) for one in (Downsample(), reduction)]
+    grids = {level.level: max(level.grids) for level in everywhere}
+    kept = {level.level: left for level in wanted for grid, left in level.grids.items() if grid == grids[level.level]}
+    return [
+        LevelCost(
+            level.level, level.layers, grids[level.level], kept.get(level.level, math.prod(grids[level.level])), 0.0
+        )
+        for level in everywhere
+    ]
+
+
+def called_with(call: Call, reduction: Downsample) -> list[Level]:
+    with apply(call.model, reduction) as patch:
+        call()
+        return patch.levels
+
+
+class Costs:
+    """How much faster a step is reduced, and with next to no keys at a level, than dense."""
+
+    def __init__(self, call: Call, reduction: Downsample, levels: Sequence[LevelCost]) -> None:
+        self.levels = levels
+        self.bound = self.without_keys([level for level in levels if level.kept < level.keys])
+        bounds = [self.without_keys([level]) for level in levels]
+        reductions = list(dict.fromkeys([reduction, self.bound, *bounds]))
+        self.eager = step_times(call, reductions, lambda call: call)
+        self.own = step_times(call, reductions, captured) if call.device.type == "cuda" else self.eager
+
+    def without_keys(self, levels: Sequence[LevelCost]) -> Downsample:
+        """One key in the largest square that fits each of these levels: what no reduction of keys can beat."""
+        return Downsample([min(one.grid) if one in levels else 1 for one in self.levels], phase="fixed")
+
+    def share(self, level: LevelCost) -> float:
+        return round(max(0.0, 1 - 1 / self.own.speedups[self.without_keys([level])]), 4)
+
+
+class Times(NamedTuple):
+    """Milliseconds of a dense step, how much they vary, and how much faster each reduction is."""
+
+    ms: float
+    noise: float
+    speedups: Mapping[Downsample, float]
+
+
+def step_times(call: Call, reductions: Sequence[Downsample], made: Callable[[Call], Callable[[], Any]]) -> Times:
+    """In rounds, as many as patience allows. The shortest time of each counts: others were disturbed by something."""
+    times: dict[Downsample | None, list[float]] = {reduction: [] for reduction in [None, *reductions]}
+    _, once = timed(call, call.device, 2)
+    calls, began = max(1, int(100 / once)), time.perf_counter()
+    for done in range(MOST_ROUNDS):
+        if done >= LEAST_ROUNDS and time.perf_counter() - began > PATIENCE:
+            break
+        for reduction, found in times.items():
+            with nullcontext() if reduction is None else apply(call.model, reduction):
+                found.append(min(timed(made(call), call.device, calls)))
+    dense = min(times[None])
+    ratios = {one: dense / min(times[one]) for one in reductions}
+    return Times(dense, max(times[None]) / dense - 1, ratios)

@@ -1,0 +1,32 @@
+"""Where and with what a result was measured: what every JSON of results says of itself."""
+
+import contextlib
+import platform
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from ... import __version__
+
+
+def chip(device: torch.device) -> str:
+    """What computes, for people."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{threads} thread{'s' * (threads != 1)} of a CPU" if device.type == "cpu" else device.type
+
+
+def about(device: torch.device, *packages: str) -> dict[str, Any]:
+    """The machine, the versions and the date."""
+    versions = {"todome": __version__}
+    for package in ("torch", *packages):
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    if device.type == "cuda":
+        found = {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+    else:
+        found = {"cpu": platform.machine(), "threads": torch.get_num_threads()}
+    return {**found, "python": platform.python_version(), "versions": versions, "date": str(date.today())}

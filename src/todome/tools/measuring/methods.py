@@ -1,0 +1,126 @@
+"""The ways to run a model that are measured side by side, by the names people type.
+
+dense            dense:20                         the control: fewer dense steps
+todome           todome:2    todome:4,2    todome:2,stop=0.8    todome:2,phase=random
+todo:2           ToDo: downsampling that always keeps the same keys
+tome:0.5         ToMe: token merging, todome's own
+tomesd:0.5       ca-tome:0.7     deepcache:3       the packages of others, where they are installed
+todome:2+deepcache                                 one on top of the other
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ...errors import invalid_value
+from ...patch import apply
+from ...reductions import Downsample, Merge, Reduction
+from ..pipelines import EMBEDDED
+from .peers import ALIKE, PEERS, Kind, Peer
+
+EXAMPLES = "dense, dense:20, todome, todome:2, todome:4,2, todo:2, tome:0.5, tomesd:0.5, ca-tome:0.7, deepcache:3"
+REDUCTIONS: dict[str, Reduction] = {
+    "todome": Downsample("auto"),
+    "todo": Downsample("auto", phase="fixed"),
+    "tome": Merge(0.5),
+}
+
+
+def usual_methods(model: Any) -> tuple[str, ...]:
+    """What is measured unless told otherwise; "auto" would leave the small pictures of the embedded model dense."""
+    return ("todome:2", "todo:2", "tome:0.5") if model == EMBEDDED else ("todome", "todo", "tome:0.5")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to run a model: dense, with a reduction, with the code of others, or with both."""
+
+    name: str  # as it was typed
+    steps: int | None = None  # of the control; None leaves the run's own
+    reduction: Reduction | None = None
+    peers: tuple[Peer, ...] = ()
+
+    @property
+    def is_dense(self) -> bool:
+        return self.name == "dense"
+
+    @property
+    def title(self) -> str:
+        """The name as a table shows it."""
+        if self.steps:
+            return f"dense, {self.steps} step{'s' * (self.steps != 1)}"
+        return self.name.replace(":", " ").replace(",", ", ")
+
+    @contextmanager
+    def on(self, target: Any) -> Iterator[Sequence[Kind]]:
+        """Puts it on a pipeline or a model, and takes it off whatever happens. Yields the kinds of steps it has."""
+        with ExitStack() as stack:
+            kinds: Sequence[Kind] = ALIKE
+            for peer in self.peers:
+                kinds = stack.enter_context(peer.on(target))
+            if self.reduction is not None:
+                stack.enter_context(apply(target, self.reduction))
+            yield kinds
+
+
+def method_named(name: str) -> Method:
+    """The method that a name such as "todome:4,2,stop=0.8+deepcache:3" means."""
+    method = Method(name)
+    for part in name.split("+"):
+        kind, _, settings = part.partition(":")
+        method = with_part(method, kind.strip(), [text.strip() for text in settings.split(",") if text.strip()])
+    if method.steps is not None and (method.reduction or method.peers):
+        raise invalid_value("method", name, "dense:STEPS on its own", "Leave out the rest: it is the control")
+    return method
+
+
+def with_part(method: Method, kind: str, settings: list[str]) -> Method:
+    reduces = kind in REDUCTIONS and method.reduction is None
+    if not reduces and not (kind in {"dense", *PEERS} and len(settings) <= 1):
+        raise invalid_value("method", method.name, EXAMPLES, "Join several with +, each setting with a comma")
+    if reduces:
+        return replace(method, reduction=reduction_named(method.name, REDUCTIONS[kind], settings))
+    numbers = [number(method.name, text) for text in settings]
+    if kind in PEERS:
+        return replace(method, peers=(*method.peers, PEERS[kind](*numbers)))
+    return replace(method, steps=int(numbers[0]) if numbers else None)
+
+
+def reduction_named(name: str, base: Reduction, settings: list[str]) -> Reduction:
+    """A reduction with its settings: numbers are for its levels, the rest are fields such as stop=0.8."""
+    given = dict(text.split("=", 1) for text in settings if "=" in text)
+    levels = [text for text in settings if "=" not in text]
+    known = {field.name for field in fields(base)}  # pyright: ignore[reportArgumentType]
+    for field in given.keys() - known:
+        raise invalid_value("method", name, f"the fields {', '.join(sorted(known))}", f"{field} is none of them")
+    values: dict[str, Any] = {field: text if field == "phase" else number(name, text) for field, text in given.items()}
+    if "stride" in values:
+        values["stride"] = (values["stride"],) * 2
+    if levels:
+        numbers = tuple("auto" if text == "auto" else number(name, text) for text in levels)
+        values[base.level_field] = numbers[0] if len(numbers) == 1 else numbers
+    return replace(base, **within_stride(values))  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def within_stride(values: dict[str, Any]) -> dict[str, Any]:
+    """Papers write the largest ratios rounded: 0.89 with a stride of 3 means 8/9."""
+    most = Merge(0, stride=values["stride"]).most() if "stride" in values else 0
+    return {**values, "ratio": most} if values.get("ratio") == round(most, 2) != 0 else values
+
+
+def number(name: str, text: str) -> float:
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        raise invalid_value(
+            "method", name, f"numbers after the colon, as in {EXAMPLES}", f"{text!r} is not a number"
+        ) from None
+
+
+def methods_named(names: Sequence[str]) -> list[Method]:
+    """Several methods, dense first, none twice."""
+    methods = [method_named(name) for name in dict.fromkeys(["dense", *names])]
+    if len(methods) < 2:
+        raise invalid_value("methods", list(names), "dense and at least one more", f"Choose from {EXAMPLES}")
+    return methods

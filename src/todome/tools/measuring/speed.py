@@ -1,0 +1,277 @@
+"""How fast a model runs with each method: one denoiser call, timed in rounds, every method once in each of them."""
+
+import json
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from ...errors import invalid_value
+from ...patch import denoisers, is_pipeline
+from ..pipelines import EMBEDDED, Size, clear_about_memory, format_size
+from .machine import about
+from .methods import Method, methods_named, usual_methods
+from .peers import Kind
+from .runs import write_json
+from .subjects import Call, call_of, open_subject
+from .timing import MODES, Mode, captured, measuring, milliseconds, now, peak_mib, settle, spread
+
+AGAIN = "dense again"  # the drift of the machine: dense, measured as the last of every round
+
+
+def usual_sizes(model: Any) -> list[Size]:
+    return [(256, 256), (512, 512)] if model == EMBEDDED else [(512, 512), (1024, 1024)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the methods are compared on."""
+
+    model: str
+    size: Size
+    pictures: int  # drawn at once; with guidance the denoiser sees twice as many
+    mode: Mode
+
+
+@dataclass(frozen=True)
+class Row:
+    """How fast one method is on one case."""
+
+    case: Case
+    method: str
+    ms: float | None  # of a denoiser call, the median; None where it did not run
+    ms_quartiles: tuple[float, float] | None = None
+    speedup: float | None = None  # over dense, the median over the rounds; None where dense did not run
+    speedup_quartiles: tuple[float, float] | None = None
+    seconds: float | None = None  # per picture
+    mib: float | None = None  # working memory of a call
+    note: str = ""
+
+    @property
+    def per_second(self) -> float | None:
+        """Denoiser calls, which samplers count as it/s."""
+        return self.ms and 1000 / self.ms
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What was measured, where and when."""
+
+    about: Mapping[str, Any]
+    steps: int  # of a picture
+    rows: Sequence[Row]
+
+    def of(self, case: Case) -> list[Row]:
+        """The rows of a case."""
+        return [row for row in self.rows if row.case == case]
+
+    def methods(self, case: Case) -> list[str]:
+        """The names of the methods that were measured on a case."""
+        return [row.method for row in self.of(case) if row.method != AGAIN]
+
+    def cases(self) -> list[Case]:
+        """What was measured, in its order."""
+        return list(dict.fromkeys(row.case for row in self.rows))
+
+
+def bench(
+    model: Any = EMBEDDED,
+    sizes: Sequence[Size] | None = None,
+    methods: Sequence[str] | None = None,
+    *,
+    pictures: Sequence[int] = (1,),
+    modes: Sequence[Mode] = ("eager",),
+    steps: int = 25,
+    rounds: int = 3,
+    seconds: float = 1.0,
+    device: str = "auto",
+    dtype: str = "auto",
+    out: Path | str | None = None,
+    name: str | None = None,
+    progress: bool = False,
+) -> Bench:
+    """Measures how fast a model runs dense and with each method.
+
+    Args: Important
+        model: The folder of a pipeline, a hub id, or a pipeline that is open. "sd15", "sd21" and "sdxl" are UNets in
+            the shape of these with random weights, so that nothing has to be downloaded.
+        sizes: (width, height) in pixels.
+        methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.measuring.methods`. Dense is always there.
+        pictures: How many are drawn at once.
+        modes: "eager" is what a plain pipeline sees; "cuda-graph" is the GPU's own time; "compile" is torch.compile.
+
+    Args: To tinker with
+        steps: Of a picture, for the time per picture.
+        rounds: How often each method is measured.
+        seconds: For how long, in each round.
+        device: Of a model that is to be opened. "auto" takes the GPU if there is one.
+        dtype: Of a model that is to be opened. "auto" is float16 on a GPU and float32 on a CPU.
+        out: A JSON file that is written after every case. Cases that it holds already are not measured again.
+        name: What to call a model that is open; its class unless given.
+        progress: Show a bar.
+    """
+    sizes, methods = sizes or usual_sizes(model), methods or usual_methods(model)
+    chosen = [check_timeable(method) for method in methods_named(methods)]
+    check_modes(modes)
+    target = open_subject(model, device, dtype) if isinstance(model, str) else model
+    called = name or (model if isinstance(model, str) else type(model).__name__)
+    cases = [Case(called, size, count, mode) for size in sizes for count in pictures for mode in modes]
+    found = begun(out, target, steps)
+    left = [case for case in cases if lacking(found, case, chosen)]
+    with tqdm(total=len(left) * rounds * (len(chosen) + 1), disable=not progress, leave=False) as bar:
+        for case in left:
+            bar.set_description(f"{case.model} {format_size(case.size)}, {case.pictures} at once, {case.mode}")
+            both = methods_named([method.name for method in chosen] + found.methods(case))  # nothing is lost
+            rows = Course(target, case, steps, seconds, bar).run(both, rounds)
+            found = replace(found, rows=[*(row for row in found.rows if row.case != case), *rows])
+            if out is not None:
+                write_json(Path(out), asdict(found))
+    return replace(found, rows=[row for row in found.rows if row.case in cases])
+
+
+def check_timeable(method: Method) -> Method:
+    """Refuses what has no cost of a single call."""
+    windowed = method.reduction is not None and method.reduction.windowed
+    if method.steps is not None or windowed:
+        raise invalid_value(
+            "method", method.name, "what is the same at every step", "Compare whole pictures with todome eval"
+        )
+    return method
+
+
+def check_modes(modes: Sequence[str]) -> None:
+    for mode in modes:
+        if mode not in MODES:
+            raise invalid_value("mode", mode, ", ".join(MODES), "eager is what a plain pipeline sees")
+        if mode == "cuda-graph" and not torch.cuda.is_available():
+            raise invalid_value("mode", mode, "eager or compile without a CUDA GPU", "Leave it out")
+
+
+def begun(out: Path | str | None, target: Any, steps: int) -> Bench:
+    """What is in the file already, or nothing yet."""
+    machine = about(next(denoisers(target)[0].parameters()).device, "diffusers", "tomesd", "ca-tome", "DeepCache")
+    if out is None or not Path(out).exists():
+        return Bench(machine, steps, [])
+    found = read_bench(Path(out))
+    here, there = ({key: value for key, value in one.items() if key != "date"} for one in (machine, found.about))
+    if (there, found.steps) != (here, steps):
+        allowed = "a file of the same machine, versions and steps"
+        raise invalid_value("out", str(out), allowed, "Choose another name: numbers of two machines do not compare")
+    return found
+
+
+def read_bench(path: Path) -> Bench:
+    try:
+        found = json.loads(path.read_text())
+        return Bench(found["about"], found["steps"], [row_of(row) for row in found["rows"]])
+    except (KeyError, TypeError, ValueError):
+        raise invalid_value("file", str(path), "a JSON file that todome bench wrote", "Choose another name") from None
+
+
+def row_of(found: Mapping[str, Any]) -> Row:
+    """Lists in JSON were tuples."""
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
+    return Row(**{**values, "case": Case(**{**found["case"], "size": tuple(found["case"]["size"])})})
+
+
+def lacking(found: Bench, case: Case, methods: Sequence[Method]) -> bool:
+    return not {method.name for method in methods} <= set(found.methods(case))
+
+
+class Course:
+    """Runs the methods on one case, round by round."""
+
+    def __init__(self, target: Any, case: Case, steps: int, seconds: float, bar: Any) -> None:
+        self.case, self.steps, self.seconds, self.bar = case, steps, seconds, bar
+        self.call = call_of(target, case.size, case.pictures)
+        self.rest = rest_of(target, case) if is_pipeline(target) else 0.0
+        self.device = self.call.device
+        self.times: dict[str, list[float]] = {}  # ms of each round
+        self.peaks: dict[str, float | None] = {}
+        self.notes: dict[str, str] = {}
+
+    def run(self, methods: Sequence[Method], rounds: int) -> list[Row]:
+        turns = [(method.name, method) for method in methods] + [(AGAIN, methods[0])]
+        with measuring():
+            settle(self.call, self.device)
+            for _ in range(rounds):
+                for name, method in turns:
+                    if name not in self.notes:
+                        self.measure(name, method)
+                    self.bar.update()
+        return [self.row(name) for name, _ in turns]
+
+    def measure(self, name: str, method: Method) -> None:
+        """One round of one method. What does not run is noted, and the others go on."""
+        if self.case.mode == "cuda-graph" and not all(peer.capturable for peer in method.peers):
+            self.notes[name] = "cannot be captured: it reads from the device"
+            return
+        try:
+            with method.on(self.call.model) as kinds, clear_about_memory("this method", "Lower the size"):
+                if name not in self.peaks:
+                    self.peaks[name] = self.peak(kinds)
+                self.times.setdefault(name, []).append(self.mean_ms(kinds))
+        except MemoryError:
+            self.notes[name] = "out of memory"
+
+    def peak(self, kinds: Sequence[Kind]) -> float | None:
+        kinds[0].begin()
+        return peak_mib(self.call, self.device)
+
+    def mean_ms(self, kinds: Sequence[Kind]) -> float:
+        """Of a call: kinds of steps that cost different times count by how many of each there are."""
+        total = 0.0
+        for kind in kinds:
+            kind.begin()
+            call = prepared(self.call, self.case.mode)
+            total += kind.share * statistics.median(milliseconds(call, self.device, self.seconds / len(kinds)))
+        return total
+
+    def row(self, name: str) -> Row:
+        if name in self.notes:
+            return Row(self.case, name, None, note=self.notes[name])
+        middle, low, high = rounded(spread(self.times[name]))
+        seconds = (self.steps * middle / 1000 + self.rest) / self.case.pictures
+        mib = self.peaks[name]
+        row = Row(self.case, name, middle, (low, high), seconds=round(seconds, 4), mib=mib and round(mib, 1))
+        if {"dense", AGAIN} & self.notes.keys():
+            return row
+        gain, low, high = rounded(spread(self.speedups(name)))
+        return replace(row, speedup=gain, speedup_quartiles=(low, high))
+
+    def speedups(self, name: str) -> list[float]:
+        """Within each round, over the mean of dense before and after: the machine may drift from round to round."""
+        dense, again, mine = (self.times[one] for one in ("dense", AGAIN, name))
+        return [(a + b) / 2 / c for a, b, c in zip(dense, again, mine, strict=True)]
+
+
+def rounded(values: Sequence[float]) -> Iterator[float]:
+    return (round(value, 3) for value in values)
+
+
+def prepared(call: Call, mode: Mode) -> Callable[[], Any]:
+    """The call as this mode makes it."""
+    if mode == "cuda-graph":
+        return captured(call)
+    if mode == "compile":
+        torch.compiler.reset()  # a graph of another method would be taken for this one's
+        return replace(call, model=torch.compile(call.model, dynamic=False))
+    return call
+
+
+def rest_of(pipe: Any, case: Case) -> float:
+    """Seconds of a batch that are not the denoiser's: text encoder, decoder, and what goes on between."""
+    width, height = case.size
+
+    def draw(steps: int) -> float:
+        began = now(pipe.device)
+        pipe([""] * case.pictures, width=width, height=height, num_inference_steps=steps, output_type="pt")
+        return now(pipe.device) - began
+
+    draw(1)
+    one, two = draw(1), draw(2)
+    return max(0.0, one - (two - one))

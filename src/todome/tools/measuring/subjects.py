@@ -1,0 +1,150 @@
+"""What is measured: a pipeline, or a UNet in the shape of a known one with random weights; and one call of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...errors import invalid_value
+from ...patch import denoisers, is_pipeline
+from ..pipelines import (
+    EMBEDDED,
+    Size,
+    check_size,
+    denoiser,
+    open_pipeline,
+    quiet_loading,
+    reachable_device,
+    torch_dtype,
+)
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "sd15": {"sample_size": 64, "cross_attention_dim": 768, "attention_head_dim": 8},
+    "sd21": {
+        "sample_size": 96,
+        "cross_attention_dim": 1024,
+        "attention_head_dim": (5, 10, 20, 20),
+        "use_linear_projection": True,
+    },
+    "sdxl": {
+        "sample_size": 128,
+        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+        "block_out_channels": (320, 640, 1280),
+        "transformer_layers_per_block": (1, 2, 10),
+        "attention_head_dim": (5, 10, 20),
+        "cross_attention_dim": 2048,
+        "use_linear_projection": True,
+        "addition_embed_type": "text_time",
+        "addition_time_embed_dim": 256,
+        "projection_class_embeddings_input_dim": 2816,
+    },
+}
+PIXELS = 8  # on a side of one latent, in every architecture named here
+
+
+def open_subject(model: str = EMBEDDED, device: str = "auto", dtype: str = "auto") -> Any:
+    """A pipeline, or a UNet with random weights where the model is one of ARCHITECTURES."""
+    if model not in ARCHITECTURES:
+        pipe = open_pipeline(model, device, dtype)
+        pipe.set_progress_bar_config(disable=True)
+        return pipe
+    where = reachable_device(device)
+    return random_unet(ARCHITECTURES[model], where, torch_dtype(dtype, where))
+
+
+def random_unet(shape: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Any:
+    """Speed does not depend on what the weights have learnt."""
+    layout = torch.channels_last if device.type == "cuda" else torch.preserve_format  # GPUs convolve fastest in it
+    with quiet_loading() as diffusers, torch.device(device):
+        unet = diffusers.UNet2DConditionModel(**shape).to(dtype=dtype, memory_format=layout)
+    return unet.eval().requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a denoiser, with the arguments a pipeline gives it at every step."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __call__(self) -> Any:
+        return self.model(*self.args, **self.kwargs)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+
+def call_of(target: Any, size: Size, pictures: int = 1) -> Call:
+    """The call that draws so many pictures of that size at once, with guidance."""
+    if is_pipeline(target):
+        return recorded(target, size, pictures)
+    (model,) = denoisers(target)
+    if getattr(getattr(model, "config", None), "cross_attention_dim", None) is None:
+        allowed = "a pipeline, or a UNet2DConditionModel of diffusers"
+        raise invalid_value("target", type(model).__name__, allowed, "Pass the pipeline that calls it")
+    check_latents(model, size)
+    return Call(model, *random_inputs(model, size, 2 * pictures))
+
+
+def check_latents(model: Any, size: Size) -> None:
+    """A UNet halves its latents at every stage but the last; odd ones are cut, which a benchmark should not mix in."""
+    step = PIXELS * 2 ** (len(model.config.down_block_types) - 1)
+    if any(side <= 0 or side % step for side in size):
+        raise invalid_value("size", size, f"multiples of {step} pixels for this model", "Choose the nearest")
+
+
+def random_inputs(unet: Any, size: Size, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Latents, timestep and text, by position: tomesd needs that."""
+    width, height = size
+    tensor, config = next(unet.parameters()).new_empty, unet.config
+    sample = tensor(batch, config.in_channels, height // PIXELS, width // PIXELS)
+    args = sample.normal_(), torch.tensor(500, device=sample.device), tensor(batch, 77, config.cross_attention_dim)
+    args[2].normal_()
+    if config.addition_embed_type != "text_time":
+        return args, {}
+    sizes = torch.tensor([height, width, 0, 0, height, width])
+    added = {"text_embeds": tensor(batch, 1280).normal_(), "time_ids": sizes.to(sample).expand(batch, 6)}
+    return args, {"added_cond_kwargs": added}
+
+
+def own_size(target: Any) -> Size:
+    """The size that a model draws unless told otherwise."""
+    model = denoiser(target) if is_pipeline(target) else target
+    scale = getattr(target, "vae_scale_factor", PIXELS)
+    side = getattr(target, "default_sample_size", None) or model.config.sample_size  # of the latents
+    height, width = (side, side) if isinstance(side, int) else side
+    return width * scale, height * scale
+
+
+class Recorded(Exception):
+    """Ends a pipeline's run when what it was made for is known."""
+
+
+def recorded(pipe: Any, size: Size, pictures: int) -> Call:
+    """The first call that the pipeline itself makes: it knows best what its denoiser needs."""
+    check_size(pipe, size)
+    model = denoiser(pipe)
+    calls: list[Call] = []
+
+    def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        calls.append(Call(module, args, kwargs))
+        raise Recorded
+
+    with hooked(model, record), suppress(Recorded), torch.no_grad():
+        pipe([""] * pictures, width=size[0], height=size[1], num_inference_steps=2)
+    return calls[0]
+
+
+@contextmanager
+def hooked(model: nn.Module, hook: Any) -> Iterator[None]:
+    handle = model.register_forward_pre_hook(hook, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()

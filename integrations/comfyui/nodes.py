@@ -3,8 +3,9 @@
 from typing import Any
 
 from todome import Downsample, Merge
-from todome.hosts.comfy import Sigmas, patched
+from todome.hosts.comfy import patched
 from todome.reductions import Reduction
+from todome.steps.sigmas import SigmaWindow
 
 Input = tuple[Any, dict[str, Any]]
 
@@ -129,7 +130,7 @@ def by_level(first: float, second: float, off: float) -> tuple[float, ...]:
 def reduced(model: Any, reduction: Reduction) -> tuple[Any]:
     """A clone of the model. The window as noise levels is for ComfyUI before 2025, which does not tell its schedule."""
     sampling = model.object_patches.get("model_sampling", model.model.model_sampling)
-    window = Sigmas(*(float(sampling.percent_to_sigma(share)) for share in (reduction.start, reduction.stop)))
+    window = SigmaWindow(*(float(sampling.percent_to_sigma(share)) for share in (reduction.start, reduction.stop)))
     return (patched(model, reduction, window),)
 
 

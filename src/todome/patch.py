@@ -1,40 +1,39 @@
 """Where a reduction goes: apply, remove, and the handle of what was done."""
 
+import functools
+import warnings
 import weakref
 from typing import Any
 
 import torch
 from torch import nn
 
-from .errors import NothingToReduce, invalid_value
-from .hooks.modules import clocks_on, take_off, unwrapped
-from .reductions import Downsample, Level, Reduction
-from .steps.clock import Clock
-from .steps.scheduler import forget
-
-SUPPORTED = (
-    "UNet2DConditionModel and its relatives, UNetMotionModel, UNetSpatioTemporalConditionModel, UNet3DConditionModel, "
-    "ControlNetModel, PixArtTransformer2DModel, DiTTransformer2DModel, and the UNetModel of ldm and sgm"
-)
+from .errors import invalid_value
+from .hooks.modules import Context, clocks_on, remove_hooks, unwrapped
+from .hooks.state import ThreadState
+from .reductions import Downsample, Level, Reduction, layer_table
+from .steps.clock import Clock, can_be_followed
+from .tokens.layout import grids_in
+from .tokens.tables import TableCache
 
 
 def apply(target: Any, reduction: Reduction | None = None, *, scheduler: Any = None) -> "Patch":
     """Makes a model faster by giving its attention fewer tokens. Changes the model in place until `remove`.
 
     Args:
-        target: A diffusers pipeline; a bare model with BasicTransformerBlocks (UNet, ControlNet, PixArt, DiT); or a
-            CompVis / Stability model (something with `.model.diffusion_model`, or the UNetModel itself). Where it is
-            patched already, the new patch replaces the old one. Where parts of it have been compiled, everything that
+        target: A diffusers pipeline; a bare model with BasicTransformerBlocks (UNet, ControlNet); or a CompVis /
+            Stability model (something with `.model.diffusion_model`, or the UNetModel itself). Where it is patched
+            already, the new patch replaces the old one. Where parts of it have been compiled, everything that
             torch.compile has made is compiled anew: apply first, then compile, to save that time.
         reduction: `Downsample()` (default) or `Merge()`.
         scheduler: For a bare model in a loop of your own: the scheduler whose `set_timesteps` and `step` you call. A
-            pipeline's own scheduler is followed by itself, also when it is swapped later.
+            pipeline's own scheduler is followed by itself, also when it is swapped or copied later.
     """
     reduction = Downsample() if reduction is None else reduction
     if not isinstance(reduction, Reduction):
         allowed = "todome.Downsample(...) or todome.Merge(...)"
         raise invalid_value("reduction", reduction, allowed, "Use todome.Downsample(factor=2)", TypeError)
-    if scheduler is not None and not (hasattr(scheduler, "set_timesteps") and hasattr(scheduler, "step")):
+    if scheduler is not None and not can_be_followed(scheduler):
         remedy = "Pass pipe.scheduler, or call patch.at(step, steps) before each step"
         raise invalid_value("scheduler", scheduler, "an object with set_timesteps and step", remedy, TypeError)
     return Patch(target, reduction, scheduler)
@@ -42,67 +41,93 @@ def apply(target: Any, reduction: Reduction | None = None, *, scheduler: Any = N
 
 def remove(target: Any) -> None:
     """Takes off whatever patch the model has. Removing nothing is fine."""
-    for root in denoisers(target):
-        for clock in clocks_on(root):
-            take_off(root, clock)
-            if getattr(target, "scheduler", None) is not None:
-                forget(target.scheduler, clock)  # a copied pipeline's clock does not know its scheduler
+    for model in denoisers(target):
+        for clock in clocks_on(model):
+            remove_hooks(model, clock)
+            clock.leave(model)
 
 
 class Patch:
     """What `apply` did: print it, `remove` it, or use it as a context manager that removes it at the end."""
 
     def __init__(self, target: Any, reduction: Reduction, scheduler: Any) -> None:
-        from .hooks.root import Door
-        from .hosts import unet  # here, because it imports torch's compiler, and `import todome` should not
+        from .hosts import find_layers, nothing_to_reduce  # here, for they import torch's compiler
 
-        self.models, self.reduction, self.clock = denoisers(target), reduction, Clock(reduction)
-        self._layers = [layer for model in self.models for layer in unet.find_layers(model)]
-        if not self._layers:
-            raise NothingToReduce(nothing_found(self.models))
+        given = models_in(target)
+        found = [(unwrapped(model), layer) for model in given for layer in find_layers(unwrapped(model))]
+        if not found:
+            raise nothing_to_reduce([unwrapped(model) for model in given])
+        self.reduction, self._layers = reduction, [layer for _, layer in found]
+        self.models = list(dict.fromkeys(model for model, _ in found))
         self._settings = reduction.levels(max(layer.level for layer in self._layers))
-        unet.check_layers(self._layers, self._settings, reduction)
-        self._take_over()
-        self._follow(target, scheduler)
-        self._reducers = unet.reduce_layers(self._layers, self._settings, self.clock)
-        if self._reducers:
-            Door(self.models[0], list(self._reducers.values()), self.clock)
-        if any(map(is_compiled, parts_of(target))):
+        self._check()
+        settings = [self._settings.get(layer.level) for layer in self._layers]
+        self._tables = TableCache(functools.partial(layer_table, reduction, settings))
+        self.clock = self._new_clock(target, scheduler)
+        self._add_hooks([model for model, _ in found])
+        if any(map(is_compiled, given)):
             torch.compiler.reset()  # graphs made before would never notice the hooks
 
-    def _take_over(self) -> None:
+    def _check(self) -> None:
+        """Refuses what could not work, before anything is changed."""
+        if isinstance(self.reduction, Downsample):
+            for layer in self._layers:
+                if layer.level in self._settings:
+                    layer.check(layer.attention)
+
+    def _new_clock(self, target: Any, scheduler: Any) -> Clock:
+        clock = Clock(self.reduction)
+        clock.on_begin = functools.partial(warn_of_replaced, [weakref.ref(model) for model in self.models])
         for model in self.models:
             for old in clocks_on(model):
-                self.clock.inherit(old)
-                take_off(model, old)
-            self.clock.models.append(weakref.ref(model))
-
-    def _follow(self, target: Any, scheduler: Any) -> None:
+                clock.inherit(old)
+                remove_hooks(model, old)
+                old.leave(model)
         if is_pipeline(target):
-            self.clock.watch(target)
+            clock.follow_pipeline(target)
         if scheduler is not None:
-            self.clock.looping = True
-            self.clock.listen(scheduler)
+            clock.restarts = True
+            clock.follow(scheduler, joins=True)
+        return clock
+
+    def _add_hooks(self, model_of_layer: list[nn.Module]) -> None:
+        from .hooks.grids import GridReader
+        from .hooks.keys import KeptKeys
+        from .hooks.merging import MergedTokens
+        from .hooks.root import RootHook
+
+        hook = KeptKeys if isinstance(self.reduction, Downsample) else MergedTokens
+        state, said = ThreadState(), set()
+        for model in self.models:
+            context = Context(self.clock, self._tables, state, said)
+            readers: dict[nn.Module, GridReader] = {}
+            for number, layer in enumerate(self._layers):
+                if model_of_layer[number] is model and layer.level in self._settings:
+                    if layer.holder not in readers:
+                        readers[layer.holder] = GridReader(layer.holder, layer.grid_of, layer.scale, context)
+                    hook(layer, number, readers[layer.holder], context)
+            RootHook(model, list(readers.values()), context)
 
     def at(self, step: int, steps: int) -> None:
         """Says which step comes next (0 is the first) of how many, where there is no scheduler to follow.
 
-        In training, call it once per optimisation step: all micro-batches of it, all ranks and a resumed run then make
-        the same choice, and the window is a share of the training; stop=0.9 trains the last tenth dense. One batch
-        cannot be inside and outside of a window by noise. A loop that draws one timestep t for the whole of it can
-        call `at(trained - 1 - t, trained)`, with the scheduler's `num_train_timesteps`: then the window is that of
-        sampling, and the choice follows t.
+        It holds, in the thread that says so, until it is said again. In training, call it once per optimisation step:
+        all micro-batches of it, all ranks and a resumed run then make the same choice, and the window is a share of the
+        training; stop=0.9 trains the last tenth dense. One batch cannot be inside and outside of a window by noise. A
+        loop that draws one timestep t for the whole of it can call `at(trained - 1 - t, trained)`, with the scheduler's
+        `num_train_timesteps`: then the window is that of sampling, and the choice follows t.
         """
         whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (step, steps))
         if not whole or not 0 <= step < steps:
             allowed = "a whole step from 0 to steps - 1 of a whole number of steps"
             raise invalid_value("(step, steps)", (step, steps), allowed, "Call patch.at(i, n) before step i of n")
-        self.clock.driven(step, steps)
+        self.clock.at(step, steps)
 
     def remove(self) -> None:
         """Leaves the model as it was. A patch that was replaced or removed before has nothing left to take off."""
         for model in self.models:
-            take_off(model, self.clock)
+            remove_hooks(model, self.clock)
+            self.clock.leave(model)
 
     def __enter__(self) -> "Patch":
         return self
@@ -112,14 +137,15 @@ class Patch:
 
     @property
     def levels(self) -> list[Level]:
-        """What is reduced, level by level, with the grids that were met so far."""
-        found = []
-        for level in sorted({layer.level for layer in self._layers}):
-            layers = [layer for layer in self._layers if layer.level == level]
-            seen = [self._reducers[layer].tables.seen for layer in layers if layer in self._reducers]
-            grids = {grid: left for one in seen for grid, left in one.items()}
-            found.append(Level(level, len(layers), self._settings.get(level), grids))
-        return found
+        """What is reduced, level by level, with the grids that were met of late."""
+        return [self._level(level) for level in sorted({layer.level for layer in self._layers})]
+
+    def _level(self, level: int) -> Level:
+        numbers = [number for number, layer in enumerate(self._layers) if layer.level == level]
+        setting = self._settings.get(level)
+        grids = {grid for number in numbers for layout in self._tables.layouts_of(number) for grid in grids_in(layout)}
+        kept = {grid: self.reduction.kept_count(grid, setting) for grid in sorted(grids, reverse=True)}
+        return Level(level, len(numbers), setting, kept)
 
     def __repr__(self) -> str:
         names = " and ".join(type(model).__name__ for model in self.models)
@@ -128,39 +154,55 @@ class Patch:
         return "\n".join([f"{self.reduction} on {names}, {window}", *lines])
 
 
-def parts_of(target: Any) -> list[Any]:
-    """The models in a target whose attention may be reduced, the one that is called at every step first."""
+def models_in(target: Any) -> list[nn.Module]:
+    """The models in a target whose attention may be reduced, as they are: maybe compiled."""
     if is_pipeline(target):
-        parts = [getattr(target, name, None) for name in ("unet", "transformer", "controlnet")]
-        if parts[:2] == [None, None]:
-            remedy = "Pass the model itself: todome.apply(model)"
-            raise invalid_value(
-                "target", type(target).__name__, "a pipeline with a unet or a transformer", remedy, TypeError
-            )
-        return [part for part in parts if isinstance(part, nn.Module)]
-    inner = getattr(getattr(target, "model", None), "diffusion_model", None)
-    model = target if inner is None else inner
+        named = sorted(target.components.items(), key=lambda item: item[0] != "unet")  # its layers come first
+        parts = [part for _, component in named for part in several(component)]
+        models = list(dict.fromkeys(part for part in parts if isinstance(part, nn.Module)))
+    else:
+        inner = getattr(getattr(target, "model", None), "diffusion_model", None)
+        models = [target if inner is None else inner]
+    for model in models:
+        check_module(target, model)
+    return models
+
+
+def several(component: Any) -> list[Any] | tuple[Any, ...]:
+    return component if isinstance(component, (list, tuple)) else [component]  # a list of ControlNets
+
+
+def check_module(target: Any, model: Any) -> None:
+    if type(model).__name__ == "DataParallel":
+        allowed = "a model without torch.nn.DataParallel around it, whose threads know nothing of the run"
+        remedy = "Use DistributedDataParallel, or one process for each GPU"
+        raise invalid_value("target", "DataParallel", allowed, remedy, TypeError)
     if not isinstance(model, nn.Module):
         allowed = "a diffusers pipeline, a torch model, or an object with .model.diffusion_model"
         raise invalid_value("target", target, allowed, "Load the model first and pass the object", TypeError)
-    return [model]
 
 
 def denoisers(target: Any) -> list[Any]:
-    return [unwrapped(part) for part in parts_of(target)]
+    """The models in a target whose attention may be reduced, without what torch.compile puts around them."""
+    return [unwrapped(model) for model in models_in(target)]
 
 
 def is_pipeline(target: Any) -> bool:
-    return any(cls.__name__ == "DiffusionPipeline" for cls in type(target).__mro__)
+    return any(cls.__name__ in ("DiffusionPipeline", "ModularPipeline") for cls in type(target).__mro__)
 
 
 def is_compiled(model: nn.Module) -> bool:
     return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
 
 
-def nothing_found(models: list[Any]) -> str:
-    names = " and ".join(type(model).__name__ for model in models)
-    return (
-        f"target={names} has no BasicTransformerBlock with self-attention over image tokens. Allowed: {SUPPORTED}. "
-        "Transformers with joint attention, as in SD3 and FLUX, cannot be reduced yet: leave them dense."
-    )
+def warn_of_replaced(patched: list[weakref.ref[nn.Module]], pipeline: Any) -> None:
+    """Says where a patched model of a pipeline was replaced by another one, which is dense."""
+    present = denoisers(pipeline)
+    gone = [model for model in (ref() for ref in patched) if not any(model is other for other in present)]
+    if gone:
+        name = type(gone[0]).__name__ if gone[0] is not None else "model"
+        warnings.warn(
+            f"The {name} that todome.apply patched is no longer in this {type(pipeline).__name__}: what took its place "
+            "is dense. Call todome.apply(pipe) again.",
+            stacklevel=2,
+        )

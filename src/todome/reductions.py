@@ -5,12 +5,14 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from .errors import invalid_value
-from .tokens.grid import Grid, Order, Phase, downsampled_order, kept_count, smallest_factor
-from .tokens.matching import Cells, matching_cells
+from .tokens.grid import Grid, Phase, RowTable, downsampling_table, kept_count, smallest_factor
+from .tokens.layout import Layout, grids_in, layout_table
+from .tokens.matching import MatchTable, matching_table
+from .tokens.tables import Table
 
 AUTO_KEYS = 4096  # "auto" leaves at most this many keys: what SD 1.x has at 512 px, where attention is cheap
 
@@ -19,13 +21,28 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
+def plain_number(value: Any) -> Any:
+    """A number of Python's own for one of numpy's, which JSON does not know."""
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
 def as_tuple(value: Any) -> tuple[Any, ...]:
     """A setting for several levels as it is, a single one as that of level 1."""
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
+def like_given(given: Any, numbers: tuple[Any, ...]) -> Any:
+    """Checked numbers as plain ones: a tuple where several were given."""
+    plain = tuple(map(plain_number, numbers))
+    return plain if isinstance(given, (list, tuple)) else plain[0]
+
+
+def format_grid(grid: Grid) -> str:
+    return "x".join(map(str, grid))
+
+
 class Level(NamedTuple):
-    """One resolution of a model: how many layers it has there, what they are set to, which grids they have met."""
+    """One resolution of a model: how many layers it has there, what they are set to, which grids they met of late."""
 
     level: int
     layers: int
@@ -36,8 +53,8 @@ class Level(NamedTuple):
 class Reduction(ABC):
     """What Downsample and Merge have in common: when they are on, and where their randomness comes from."""
 
-    level_field: ClassVar[str]  # what a level is set to
-    unit: ClassVar[str]  # what there are fewer of
+    level_field: ClassVar[str]  # the field that may differ from level to level
+    unit: ClassVar[str]  # what there are fewer of: keys, tokens
     start: float
     stop: float
     seed: int
@@ -48,7 +65,7 @@ class Reduction(ABC):
 
     @abstractmethod
     def phase_index(self, step: int) -> int:
-        """Which turn of every cell's order it is in this step."""
+        """The phase index of this step: which of its members every cell keeps."""
 
     @abstractmethod
     def levels(self, available: int) -> Mapping[int, Any]:
@@ -56,11 +73,11 @@ class Reduction(ABC):
 
     @abstractmethod
     def kept_count(self, grid: Grid, setting: Any) -> int:
-        """How many tokens of a grid a level's setting leaves."""
+        """How many tokens of a grid are left with a level's setting."""
 
     @abstractmethod
-    def build_table(self, grid: Grid, setting: Any, seed: int) -> Order | Cells:
-        """What a layer with this setting and a seed of its own has to know of a grid."""
+    def build_table(self, grid: Grid, setting: Any, seed: int) -> Table:
+        """The table of a grid for a layer with this setting and a seed of its own."""
 
     def is_on(self, step: int, steps: int) -> bool:
         """Whether a step of so many is inside the window."""
@@ -72,7 +89,7 @@ class Reduction(ABC):
         head = f"level {level.level}, {level.layers} layer{'s' * (level.layers != 1)}: "
         if level.setting is None:
             return head + "dense"
-        grids = [f"{h}x{w} = {h * w} -> {left} {self.unit}" for (h, w), left in level.grids.items()]
+        grids = [f"{format_grid(grid)} = {math.prod(grid)} -> {left} {self.unit}" for grid, left in level.grids.items()]
         return head + f"{self.level_field} {level.setting}, " + ("; ".join(grids) or "not called yet")
 
     def _check_common(self) -> None:
@@ -82,11 +99,13 @@ class Reduction(ABC):
                 raise invalid_value(
                     field, value, "a fraction of the steps from 0 to 1", "start=0, stop=1 is the whole run"
                 )
+            object.__setattr__(self, field, plain_number(value))
         if self.start > self.stop:
             remedy = f"Swap them, or raise stop to {self.start} or more"
             raise invalid_value("start", self.start, f"at most stop, which is {self.stop}", remedy)
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
+        if not isinstance(self.seed, Integral) or isinstance(self.seed, bool) or self.seed < 0:
             raise invalid_value("seed", self.seed, "a whole number of at least 0", "The default is seed=0")
+        object.__setattr__(self, "seed", int(self.seed))
 
 
 @dataclass(frozen=True)
@@ -104,9 +123,9 @@ class Downsample(Reduction):
     Args: To tinker with
         phase: Which key of each cell is kept. `"dither"` (default) keeps another one at every step, each exactly once
             in factor x factor steps: its errors cancel out over the run. `"fixed"` always keeps the corner, as ToDo
-            does. `"random"` draws a turn at every step, so that some come late.
+            does. `"random"` draws a phase at every step, so that some keys come late.
         start: The fraction of the steps before which it is off.
-        seed: Of the orders and draws. The same seed gives the same picture.
+        seed: Seed of the cells' orders and of random phases. The same seed gives the same picture.
     """
 
     level_field, unit = "factor", "keys"
@@ -136,7 +155,7 @@ class Downsample(Reduction):
             raise invalid_value("factor", factor, allowed, "Use factor=2 to keep 1 key in 4", TypeError)
         if not all(math.isfinite(one) and one >= 1 for one in factors):
             raise invalid_value("factor", factor, allowed, "Use factor=1 to leave a level dense")
-        return factors if isinstance(factor, list) else factor
+        return like_given(factor, factors)
 
     def phase_index(self, step: int) -> int:
         return stateless_randint(self.seed, step) if self.phase == "random" else step
@@ -154,15 +173,15 @@ class Downsample(Reduction):
         if factor > min(grid):
             remedy = "Lower the factor, or make the picture larger"
             raise invalid_value(
-                "factor", factor, f"at most {min(grid)} on a grid of {grid[0]}x{grid[1]} tokens", remedy
+                "factor", factor, f"at most {min(grid)} on a grid of {format_grid(grid)} tokens", remedy
             )
         return factor
 
     def kept_count(self, grid: Grid, setting: float | Literal["auto"]) -> int:
         return kept_count(grid, self.factor_on(grid, setting), self.phase)
 
-    def build_table(self, grid: Grid, setting: float | Literal["auto"], seed: int) -> Order:
-        return downsampled_order(grid, self.factor_on(grid, setting), self.phase, seed)
+    def build_table(self, grid: Grid, setting: float | Literal["auto"], seed: int) -> RowTable:
+        return downsampling_table(grid, self.factor_on(grid, setting), self.phase, seed)
 
 
 @dataclass(frozen=True)
@@ -181,7 +200,7 @@ class Merge(Reduction):
         cross_attention: Whether cross-attention does: little speed for much quality.
         feed_forward: Whether the feed-forward layers do: little speed for much quality.
         start: The fraction of the steps before which it is off.
-        seed: Of the draws. The same seed gives the same picture.
+        seed: Seed of the random destinations. The same seed gives the same picture.
     """
 
     level_field, unit = "ratio", "tokens"
@@ -210,10 +229,12 @@ class Merge(Reduction):
 
     def _check_stride(self) -> None:
         stride = self.stride
-        whole = isinstance(stride, tuple) and all(isinstance(s, int) and not isinstance(s, bool) for s in stride)
+        several = isinstance(stride, (list, tuple))
+        whole = several and all(isinstance(s, Integral) and not isinstance(s, bool) for s in stride)
         if not whole or len(stride) != 2 or min(stride) < 1 or max(stride) < 2:
             allowed = "a tuple of two whole numbers of at least 1 (height, width), not both 1"
             raise invalid_value("stride", stride, allowed, "The default is stride=(2, 2)")
+        object.__setattr__(self, "stride", like_given(stride, tuple(stride)))
 
     def most(self) -> float:
         """The largest ratio the stride allows: everything but one token per cell."""
@@ -229,7 +250,7 @@ class Merge(Reduction):
             raise invalid_value("ratio", ratio, allowed, "Use ratio=0.5 to merge half of the tokens", TypeError)
         if not all(0 <= one <= most for one in ratios):
             raise invalid_value("ratio", ratio, allowed, "Lower the ratio or use a larger stride")
-        return ratios if isinstance(ratio, list) else ratio
+        return like_given(ratio, ratios)
 
     def phase_index(self, step: int) -> int:
         return stateless_randint(self.seed, step) if self.random else 0
@@ -239,17 +260,18 @@ class Merge(Reduction):
 
     def merged_on(self, grid: Grid, ratio: float) -> int:
         """How many tokens a level's ratio merges on this grid."""
-        height, width = grid[0] // self.stride[0], grid[1] // self.stride[1]
-        if height * width == 0:
-            allowed = f"at most the grid, which is {grid[0]}x{grid[1]} tokens"
+        tokens = math.prod(grid)
+        cells = math.prod(length // step for length, step in zip(grid, self.stride, strict=True))
+        if cells == 0:
+            allowed = f"at most the grid, which is {format_grid(grid)} tokens"
             raise invalid_value("stride", self.stride, allowed, "Lower the stride, or make the picture larger")
-        return min(int(grid[0] * grid[1] * ratio), grid[0] * grid[1] - height * width)
+        return min(int(tokens * ratio), tokens - cells)
 
     def kept_count(self, grid: Grid, setting: float) -> int:
-        return grid[0] * grid[1] - self.merged_on(grid, setting)
+        return math.prod(grid) - self.merged_on(grid, setting)
 
-    def build_table(self, grid: Grid, setting: float, seed: int) -> Cells:
-        return matching_cells(grid, self.stride, self.random, seed)
+    def build_table(self, grid: Grid, setting: float, seed: int) -> MatchTable:
+        return matching_table(grid, self.stride, self.random, self.kept_count(grid, setting), seed)
 
 
 def per_level(field: str, given: float | Sequence[float], available: int, off: float) -> dict[int, float]:
@@ -262,5 +284,19 @@ def per_level(field: str, given: float | Sequence[float], available: int, off: f
 
 
 def stateless_randint(seed: int, step: int) -> int:
-    """A random turn that is a function of (seed, step) alone, so that it can be drawn again."""
+    """A random number that is a function of (seed, step) alone, so that it can be drawn again."""
     return random.Random(f"{seed}/{step}").getrandbits(31)
+
+
+def layer_table(reduction: Reduction, settings: Sequence[Any], number: int, layout: Layout) -> Table | None:
+    """The table of a layer, by its number among all layers of a model; None where all of its tokens stay.
+
+    Its seed is its own: both halves of a guided batch keep the same rows, two layers do not.
+    """
+    setting, seed = settings[number], stateless_randint(reduction.seed, number)
+    if all(reduction.kept_count(grid, setting) == math.prod(grid) for grid in grids_in(layout)):
+        return None
+    if isinstance(reduction, Downsample):
+        return layout_table(layout, lambda grid: reduction.build_table(grid, setting, seed))
+    (grid,) = grids_in(layout)
+    return reduction.build_table(grid, setting, seed)

@@ -46,7 +46,7 @@ def apply_patch(
     )
     patch = apply(unet, reduction)
     if is_pipeline(model):
-        patch.clock.watch(model)  # apply(model) would merge the tokens of a ControlNet too, which tomesd does not
+        patch.clock.follow_pipeline(model)  # apply(model) would reduce a ControlNet too, which tomesd does not
     return model
 
 
@@ -58,7 +58,7 @@ def remove_patch(model: Model) -> Model:
 
 def shallow_levels(model: Any, max_downsample: int) -> int:
     """How many levels lie within max_downsample; at least the first."""
-    from .hosts.unet import find_layers
+    from .hosts import find_layers
 
     layers = [layer for root in denoisers(model) for layer in find_layers(root)]
     within = [layer.level for layer in layers if 2**layer.scale <= max_downsample]

@@ -63,7 +63,7 @@ def test_both_halves_of_a_batch_get_the_same_choice(host: Host, kind: type):
 
 
 @both
-@among("sd1", "sdxl", "dit", "ldm1")
+@among("sd1", "sdxl", "ldm1", "ldm2")
 def test_guidance_in_one_batch_or_in_two_calls_is_the_same(host: Host, kind: type):
     target = host.build()
     patch = todome.apply(target, reduced_everywhere(kind, host))

@@ -70,15 +70,16 @@ def test_a_run_is_one_graph_and_equal_to_eager(reduction: Any, counter: CompileC
     assert_same_run(outputs, eager_run(reduction))
 
 
-def test_a_bare_model_dithers_with_every_call_of_the_one_graph(counter: CompileCounterWithBackend):
+def test_a_bare_model_dithers_with_every_timestep_of_the_one_graph(counter: CompileCounterWithBackend):
     model = mini_unet()
     todome.apply(model, Downsample(factor=2))
     compiled = torch.compile(model, fullgraph=True, backend=counter)
+    timesteps = [torch.tensor(500.0 - number / 1000) for number in range(8)]  # which change nothing but the step
     with torch._dynamo.config.patch(error_on_recompile=True):
-        outputs = [run(compiled, **unet_inputs()) for _ in range(8)]
+        outputs = [run(compiled, **unet_inputs() | {"timestep": timestep}) for timestep in timesteps]
     assert counter.frame_count == 1
     assert not torch.allclose(outputs[0], outputs[1], atol=1e-4)
-    torch.testing.assert_close(outputs[4], outputs[0])  # 2 x 2 turns later
+    torch.testing.assert_close(outputs[4], outputs[0], rtol=1e-3, atol=1e-3)  # 2 x 2 phases later
 
 
 @pytest.mark.parametrize("reduction", [Downsample(factor=2, start=0.2, stop=0.6), Merge(stop=0.6)], ids=str)
@@ -143,7 +144,7 @@ def test_compile_repeated_blocks_of_a_deep_model(reduction: Any, counter: Compil
 
 
 @both
-@pytest.mark.parametrize("host", [host_named(name) for name in ("pixart", "sgm")], ids=str)
+@pytest.mark.parametrize("host", [host_named(name) for name in ("sdxl", "sgm")], ids=str)
 def test_other_hosts_are_one_graph_too(host: Host, reduction: Any, counter: CompileCounterWithBackend):
     model = host.build()
     patch = todome.apply(model, reduction)

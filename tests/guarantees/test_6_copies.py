@@ -58,7 +58,7 @@ def test_copies_the_other_way_around(host: Host, kind: type, copied: Callable[[A
 
 
 @both
-@among("sd1", "svd", "pixart", "ldm1-wrapped", "sgm")
+@among("sd1", "svd", "ldm1-wrapped", "sgm")
 def test_torch_save_keeps_the_reduction(host: Host, kind: type):
     assert_copy_stands_alone(host, kind, saved)
 
@@ -103,4 +103,5 @@ def test_a_pipeline_copies_and_saves(pipe: Any, tmp_path: Any):
     assert torch.equal(picture(pipe), expected)
     pipe.unet.save_pretrained(tmp_path)
     pipe.unet = type(pipe.unet).from_pretrained(tmp_path)
-    assert torch.equal(picture(pipe), dense)
+    with pytest.warns(UserWarning, match="is no longer in this"):
+        assert torch.equal(picture(pipe), dense)

@@ -69,7 +69,6 @@ def hidden_right_half(grid: tuple[int, int]) -> Tensor:
 
 MASKS: dict[str, Callable[[Tensor], dict[str, Tensor]]] = {
     "sd1": lambda visible: {"attention_mask": visible.logical_not().float()[:, None] * -1e9},
-    "pixart": lambda visible: {"attention_mask": visible.logical_not().float()[:, None] * -1e9},
     "ldm1": lambda visible: {"mask": visible},
 }
 
@@ -138,7 +137,7 @@ def test_autocast_reduces_as_well(host: Host, kind: type):
 
 
 @both
-@among("sd1", "sdxl", "svd", "pixart", "ldm2", "sgm")
+@among("sd1", "sdxl", "svd", "ldm2", "sgm")
 def test_inference_mode_and_then_training_on_one_patch(host: Host, kind: type):
     target = host.build()
     patch = todome.apply(target, reduced_everywhere(kind, host))

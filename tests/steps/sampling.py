@@ -65,7 +65,7 @@ def loop(unet: Any, scheduler: Any, calls: int = 1) -> torch.Tensor:
     return sample
 
 
-def untapped(scheduler: Any) -> bool:
+def unwatched(scheduler: Any) -> bool:
     return not {"step", "set_timesteps"} & vars(scheduler).keys()
 
 

@@ -16,8 +16,8 @@ def test_img2img_counts_the_steps_it_executes(name, strength):
     pipeline = tiny_pipeline(SCHEDULERS[name](), kind=StableDiffusionImg2ImgPipeline)
     for stop in (0.55, 0.6):
         record = run(pipeline, Downsample(2, stop=stop), strength=strength)
-        assert record.turns == list(range(len(record.turns)))
-        assert record.reduced == window(len(record.turns), 0, stop)
+        assert record.phases == list(range(len(record.phases)))
+        assert record.reduced == window(len(record.phases), 0, stop)
 
 
 def test_img2img_executes_half_of_the_steps_with_half_of_the_strength():
@@ -30,7 +30,7 @@ def test_img2img_executes_half_of_the_steps_with_half_of_the_strength():
 def test_inpainting(name, strength):
     pipeline = tiny_pipeline(SCHEDULERS[name](), kind=StableDiffusionInpaintPipeline)
     record = run(pipeline, Downsample(2, start=0.2, stop=0.6), strength=strength)
-    assert record.reduced == window(len(record.turns), 0.2, 0.6)
+    assert record.reduced == window(len(record.phases), 0.2, 0.6)
 
 
 def test_inpainting_with_nine_channels():

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from sampling import CALLS, KNOWN_WARNINGS, SCHEDULERS, call_diffusers, loop, untapped, window
-from zoo import SIDE, TEXT, WIDTH, ddim, latent_diffusion, one_level_unet, recording
+from sampling import CALLS, KNOWN_WARNINGS, SCHEDULERS, call_diffusers, loop, unwatched, window
+from zoo import SIDE, TEXT, WIDTH, ddim, latent_diffusion, one_level_unet, recording, text
 
 import todome
-from todome import Downsample
+from todome import Downsample, Merge
 
 pytestmark = KNOWN_WARNINGS
 
@@ -24,17 +24,17 @@ def test_a_bare_model_follows_a_given_scheduler(name, set_first):
         scheduler.set_timesteps(10)
     with recording(unet, patch) as record:
         loop(unet, scheduler)
-    assert record.turns == list(range(CALLS.get(name, 10)))
+    assert record.phases == list(range(CALLS.get(name, 10)))
     assert record.reduced == window(CALLS.get(name, 10), 0, 0.6)
 
 
-def test_both_calls_of_a_step_have_the_same_turn():
+def test_both_calls_of_a_step_have_the_same_phase():
     unet, scheduler = one_level_unet(), ddim()
     patch = todome.apply(unet, Downsample(2, stop=0.6), scheduler=scheduler)
     scheduler.set_timesteps(5)
     with recording(unet, patch) as record:
         loop(unet, scheduler, calls=2)
-    assert record.turns == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert record.phases == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert record.reduced == [True] * 6 + [False] * 4
     assert record.rows[::2] == record.rows[1::2]
 
@@ -51,22 +51,53 @@ def test_a_loop_that_is_run_twice_after_one_set_timesteps(reduction, calls):
 def test_removing_forgets_the_given_scheduler():
     unet, scheduler = one_level_unet(), ddim()
     todome.apply(unet, Downsample(2), scheduler=scheduler)
-    assert not untapped(scheduler)
+    assert not unwatched(scheduler)
     todome.remove(unet)
-    assert untapped(scheduler)
+    assert unwatched(scheduler)
 
 
-def test_a_bare_model_has_a_new_turn_for_every_call():
+def test_a_bare_model_has_a_new_phase_for_every_timestep():
     unet = one_level_unet()
     patch = todome.apply(unet, Downsample(2))
     with recording(unet, patch) as record:
-        for _ in range(8):
-            unet(torch.zeros(1, 4, SIDE, SIDE), 5, torch.zeros(1, TEXT, WIDTH))
-    assert record.turns == list(range(8))
+        for timestep in [9, 9, 7, 7, 5, 5, 9, 8]:
+            unet(torch.zeros(1, 4, SIDE, SIDE), timestep, torch.zeros(1, TEXT, WIDTH))
+    assert record.phases == [0, 0, 1, 1, 2, 2, 0, 1]
 
 
-def call_ldm(host: Any) -> None:
-    host.model.diffusion_model(torch.zeros(2, 4, SIDE, SIDE), torch.tensor([5, 5]), torch.zeros(2, TEXT, WIDTH))
+def free_loop(unet: Any, calls: int, steps: int = 5) -> torch.Tensor:
+    """As k-diffusion does it: nothing of the run is known to anybody but the loop."""
+    sample = torch.linspace(-1, 1, 4 * SIDE * SIDE).view(1, 4, SIDE, SIDE)
+    for timestep in torch.linspace(999, 1, steps):
+        for call in range(calls):
+            sample = sample - 0.1 * unet(sample, timestep, text(1) * (1 - call)).sample
+    return sample
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("reduction", [Downsample(2), Merge()], ids=repr)
+def test_a_loop_that_nobody_follows_gives_the_same_picture_every_time(reduction, calls):
+    unet = one_level_unet()
+    with torch.no_grad():
+        todome.apply(unet, reduction)
+        pictures = [free_loop(unet, calls) for _ in range(3)]
+        free_loop(unet, calls, steps=7)
+        pictures.append(free_loop(unet, calls))
+    assert all(picture.equal(pictures[0]) for picture in pictures)
+
+
+def test_both_halves_of_a_guided_step_see_every_key():
+    unet = one_level_unet()
+    patch = todome.apply(unet, Downsample(2))
+    with torch.no_grad(), recording(unet, patch) as record:
+        free_loop(unet, calls=2, steps=4)
+    for half in (record.rows[::2], record.rows[1::2]):
+        assert sorted(row for rows in half for row in rows) == list(range(SIDE * SIDE))
+
+
+def call_ldm(host: Any, timestep: int = 5) -> None:
+    timesteps = torch.tensor([timestep, timestep])
+    host.model.diffusion_model(torch.zeros(2, 4, SIDE, SIDE), timesteps, torch.zeros(2, TEXT, WIDTH))
 
 
 @pytest.mark.parametrize(("make", "call"), [(one_level_unet, call_diffusers), (latent_diffusion, call_ldm)])
@@ -78,7 +109,7 @@ def test_the_user_says_where_the_run_is(make, call):
             patch.at(number, 5)
             call(host)
             call(host)
-    assert record.turns == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert record.phases == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert record.reduced == [False] * 2 + [True] * 4 + [False] * 4
 
 
@@ -87,22 +118,23 @@ def test_what_the_user_says_counts_more_than_the_scheduler(set_up):
     """A host may drive the patch and step a scheduler that is followed, of whose run it executes a part."""
     unet, scheduler = one_level_unet(), ddim()
     patch = todome.apply(unet, Downsample(2, stop=0.5), scheduler=scheduler)
-    if set_up:
-        scheduler.set_timesteps(10)
+    scheduler.set_timesteps(10)
+    if not set_up:
+        patch.clock.driver.scheduler = None
     with recording(unet, patch) as record:
         for number in range(3):
             patch.at(number, 4)
             call_diffusers(unet)
-            patch.clock.stepped(lambda: {7})
+            scheduler.step(torch.zeros(1, 4, SIDE, SIDE), 5, torch.zeros(1, 4, SIDE, SIDE))
             call_diffusers(unet)
-    assert record.turns == [0, 1, 1, 2, 2, 3]
+    assert record.phases == [0, 1, 1, 2, 2, 3]
     assert record.reduced == [True, True, True, False, False, False]
 
 
-def test_ldm_without_a_driver_has_a_new_turn_for_every_call():
+def test_ldm_without_a_driver_has_a_new_phase_for_every_timestep():
     host = latent_diffusion()
     patch = todome.apply(host, Downsample(2))
     with recording(patch.models[0], patch) as record:
-        for _ in range(4):
-            call_ldm(host)
-    assert record.turns == [0, 1, 2, 3]
+        for timestep in (9, 7, 7, 5):
+            call_ldm(host, timestep)
+    assert record.phases == [0, 1, 1, 2]

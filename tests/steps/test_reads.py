@@ -70,5 +70,5 @@ def test_timesteps_are_counted_and_not_read():
         for timestep in scheduler.timesteps:
             call_diffusers(unet)
             scheduler.step(None, timestep, None)
-    assert record.turns == list(range(5))
+    assert record.phases == list(range(5))
     assert record.reduced == window(5, 0, 0.6)

@@ -18,7 +18,7 @@ WINDOWS = [(0.0, 0.6), (0.3, 1.0), (0.25, 0.75), (0.0, 0.55)]
 @every_scheduler
 def test_every_executed_call_is_counted(name):
     record = run(tiny_pipeline(SCHEDULERS[name]()), Downsample(2))
-    assert record.turns == list(range(CALLS.get(name, 10)))
+    assert record.phases == list(range(CALLS.get(name, 10)))
     assert all(record.reduced)
 
 
@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_picture_twice(name):
         once, again = draw(pipeline), draw(pipeline)
     assert once.equal(again)
     assert not once.equal(dense)
-    assert record.turns == 2 * list(range(CALLS.get(name, 10)))
+    assert record.phases == 2 * list(range(CALLS.get(name, 10)))
     patch.remove()
     assert draw(pipeline).equal(dense)
 
@@ -82,7 +82,7 @@ def test_a_run_of_another_length_resets_the_clock():
         with recording(pipeline.unet, patch) as record:
             draw(pipeline, steps=steps)
         assert record.reduced == window(steps, 0, 0.5)
-        assert record.turns == list(range(steps))
+        assert record.phases == list(range(steps))
 
 
 def test_a_run_that_was_broken_off_does_not_disturb_the_next():

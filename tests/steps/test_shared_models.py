@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from diffusers import StableDiffusionImg2ImgPipeline
-from sampling import CALLS, KNOWN_WARNINGS, SCHEDULERS, untapped, window
+from sampling import CALLS, KNOWN_WARNINGS, SCHEDULERS, unwatched, window
 from zoo import draw, recording, tiny_pipeline
 
 import todome
@@ -22,10 +22,10 @@ def test_pipelines_that_share_model_and_scheduler():
     for pipeline, calls, options in [(first, 10, {}), (second, 5, HALF), (first, 10, {})]:
         with recording(first.unet, patch) as record:
             draw(pipeline, **options)
-        assert record.turns == list(range(calls))
+        assert record.phases == list(range(calls))
         assert record.reduced == window(calls, 0, 0.6)
     patch.remove()
-    assert untapped(first.scheduler)
+    assert unwatched(first.scheduler)
 
 
 def test_pipelines_that_share_a_model_with_schedulers_of_their_own():
@@ -36,11 +36,11 @@ def test_pipelines_that_share_a_model_with_schedulers_of_their_own():
     for pipeline, calls in [(first, 10), (second, 19), (first, 10)]:
         with recording(first.unet, patch) as record:
             draw(pipeline)
-        assert record.turns == list(range(calls))
+        assert record.phases == list(range(calls))
         assert record.reduced == window(calls, 0, 0.6)
     patch.remove()
-    assert untapped(first.scheduler)
-    assert untapped(second.scheduler)
+    assert unwatched(first.scheduler)
+    assert unwatched(second.scheduler)
 
 
 def test_a_replaced_patch_hands_on_the_pipelines_it_followed():
@@ -59,10 +59,15 @@ def test_a_pipeline_that_was_not_applied_still_dithers(name):
     first = tiny_pipeline(SCHEDULERS[name]())
     second = tiny_pipeline(SCHEDULERS[name](), first.unet)
     patch = todome.apply(first, Downsample(2))
-    for pipeline in (second, first, second):
+    pictures = []
+    for pipeline in (second, second, first, second):
         with recording(first.unet, patch) as record:
-            draw(pipeline)
-        assert record.turns == list(range(CALLS.get(name, 10)))
+            pictures.append(draw(pipeline))
+        counted = list(range(CALLS.get(name, 10)))
+        by_timestep = [(call + 1) // 2 for call in counted] if name == "Heun" else counted  # which repeats timesteps
+        assert record.phases == (counted if pipeline is first else by_timestep)
+    assert pictures[0].equal(pictures[1])
+    assert pictures[0].equal(pictures[3])
 
 
 @pytest.mark.parametrize("name", ["DDIM", "Euler", "Heun"])

@@ -1,7 +1,7 @@
 """Schedulers that are swapped after apply."""
 
 from diffusers import EulerDiscreteScheduler, StableDiffusionImg2ImgPipeline
-from sampling import CALLS, KNOWN_WARNINGS, SCHEDULERS, every_scheduler, untapped, window
+from sampling import CALLS, KNOWN_WARNINGS, SCHEDULERS, every_scheduler, unwatched, window
 from zoo import draw, recording, tiny_pipeline
 
 import todome
@@ -21,8 +21,8 @@ def test_the_scheduler_is_swapped_after_apply(name):
         draw(pipeline)
     assert record.reduced == 2 * window(CALLS.get(name, 10), 0, 0.6)
     patch.remove()
-    assert untapped(old)
-    assert untapped(pipeline.scheduler)
+    assert unwatched(old)
+    assert unwatched(pipeline.scheduler)
 
 
 def test_the_scheduler_is_swapped_by_from_config():
@@ -49,8 +49,8 @@ def test_the_scheduler_is_swapped_there_and_back():
             pipeline.scheduler = scheduler
             draw(pipeline)
     assert record.reduced == 3 * window(10, 0, 0.6)
-    assert untapped(old)
-    assert untapped(new)
+    assert unwatched(old)
+    assert unwatched(new)
 
 
 def test_the_scheduler_is_swapped_and_never_run():
@@ -59,5 +59,5 @@ def test_the_scheduler_is_swapped_and_never_run():
     patch = todome.apply(pipeline, Downsample(2))
     pipeline.scheduler = SCHEDULERS["Euler"]()
     patch.remove()
-    assert untapped(old)
-    assert untapped(pipeline.scheduler)
+    assert unwatched(old)
+    assert unwatched(pipeline.scheduler)

@@ -52,7 +52,7 @@ class Record:
 
     def __init__(self) -> None:
         self.rows: list[list[int]] = []  # the tokens that were keys
-        self.turns: list[int] = []
+        self.phases: list[int] = []
         self.queries = torch.empty(0)
 
     def note_queries(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
@@ -69,7 +69,7 @@ class Record:
 
 @contextmanager
 def recording(unet: nn.Module, patch: Patch | None = None) -> Iterator[Record]:
-    """Notes which tokens were keys, and the turn of the patch, at every call of the model."""
+    """Notes which tokens were keys, and the phase of the patch, at every call of the model."""
     record = Record()
     attention = next(m for name, m in unet.named_modules() if name.endswith("attn1"))
     hung = [
@@ -77,7 +77,9 @@ def recording(unet: nn.Module, patch: Patch | None = None) -> Iterator[Record]:
         attention.get_submodule("to_k").register_forward_pre_hook(record.note_keys),
     ]
     if patch is not None:
-        hung.append(attention.register_forward_hook(lambda *_: record.turns.append(patch.clock.turn)))
+        hung.append(
+            attention.register_forward_hook(lambda *_: record.phases.append(patch.clock.current_call().phase_index))
+        )
     try:
         yield record
     finally:

@@ -1,4 +1,8 @@
-"""What happens at the door of a model, outside of every compiled graph: the clock is told, and so is the user."""
+"""Hooks on a model as a whole: they ask the clock, and say once where nothing was reduced.
+
+They run outside of the graphs that torch.compile makes of the model. Only where the model is a part of a larger graph
+do they run inside of it: then the scheduler or `patch.at` must say where the run is.
+"""
 
 import warnings
 from typing import Any
@@ -6,46 +10,121 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..hosts.unet import Reducer
-from ..reductions import AUTO_KEYS, Downsample
-from ..steps.clock import Call, Clock
-from .checkpointing import chosen_once
-from .modules import Hook, hang_after, hang_before
+from ..errors import invalid_value
+from ..reductions import AUTO_KEYS, format_grid
+from ..steps.clock import Call, remember
+from ..tokens.layout import grids_in
+from .checkpointing import Memory
+from .grids import GridReader
+from .modules import Context, Hook, add_hook, add_pre_hook
+from .state import is_capturing
+
+TRACED = (
+    "torch.jit.trace would record one phase for ever, and the pictures of ToDo: it cannot be used with a patch. Use "
+    "torch.compile or torch.export, or remove the patch first."
+)
+REPLICATED = (
+    "torch.nn.DataParallel computes a model in threads that know nothing of the run: it cannot be used with a patch. "
+    "Use DistributedDataParallel, or one process for each GPU."
+)
 
 
-class Door(Hook):
-    """Hangs on the model that is called at every step."""
+class RootHook(Hook):
+    """Begins and ends the calls of one model."""
 
-    def __init__(self, root: nn.Module, reducers: list[Reducer], clock: Clock) -> None:
-        super().__init__(clock)
-        self.reducers = reducers
-        hang_before(root, self.before)  # pyright: ignore[reportAttributeAccessIssue]
-        if isinstance(clock.reduction, Downsample) and clock.reduction.factor == "auto":
-            hang_after(root, self.after)  # pyright: ignore[reportAttributeAccessIssue]
+    def __init__(self, root: nn.Module, readers: list[GridReader], context: Context) -> None:
+        super().__init__(context)
+        self.readers = readers
+        self.memory = Memory()
+        self.warns = getattr(self.clock.reduction, "factor", None) == "auto"
+        self.expected: tuple[Any, ...] = ()
+        remember(self.clock.models, root)
+        self.adopt()
+        add_pre_hook(root, self.before)
+        add_hook(root, self.after, always=True)
 
-    @torch.compiler.disable
+    def adopt(self) -> None:
+        self.clock.attached = True
+        self.clock.graph_inputs.add(self.context.inputs)
+
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        latents = latents_among((*args, *kwargs.values()))
-        if latents is not None:
-            self.clock.show(chosen_once(latents, self, module, lambda: self.next_call(latents.device)))
-            self.clock.lend(latents.device)
-
-    def next_call(self, device: torch.device) -> Call:
-        self.clock.called(device)
-        return self.clock.call
+        if not torch.compiler.is_compiling():
+            self.begin_call(module, args, kwargs)
+        elif not self.context.inputs.driven:
+            self.begin_call_outside(module, args, kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
     @torch.compiler.disable
+    def begin_call_outside(self, *call: Any) -> None:
+        """A graph cannot tell steps apart: it ends here, unless a scheduler or `patch.at` says where the run is."""
+        self.begin_call(*call)
+
+    def begin_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        refuse_copies_of_the_call(module)
+        latents = latents_among((*args, *kwargs.values()))
+        if latents is None:
+            return
+        capturing, state = is_capturing(latents.device), self.context.state
+        timestep = None if capturing else find_timestep(args, kwargs)
+        state.call = self.memory.choose(latents, lambda: self.next_call(timestep, capturing))
+        state.in_model, state.capturing = True, capturing
+        self.context.inputs.begin_call(state.call, latents.device)
+        self.expect(latents)
+
+    def next_call(self, timestep: Any, capturing: bool) -> Call:
+        reduction = self.clock.reduction
+        if capturing and reduction.windowed:
+            window, remedy = (reduction.start, reduction.stop), "Leave start and stop out, or do not capture the model"
+            allowed = "(0.0, 1.0) in a CUDA graph, which cannot change with the step"
+            raise invalid_value("(start, stop)", window, allowed, remedy, RuntimeError)
+        return self.clock.next_call(timestep)
+
+    def expect(self, latents: Tensor) -> None:
+        size = (*latents.shape[-2:], latents.device)
+        if size != self.expected:
+            self.expected = size
+            for reader in self.readers:
+                reader.expect(latents)
+
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        state = self.context.state
+        state.in_model, state.source, state.kept = False, None, None
+        self.context.inputs.end_call()
+        if output is not None:
+            self.warn_if_dense()  # pyright: ignore[reportAttributeAccessIssue]
+
+    @torch.compiler.disable
+    def warn_if_dense(self) -> None:
         """Says once where "auto" found nothing to do; a silent no-op is what users of the peers suffer from."""
-        grids = {grid: left for reducer in self.reducers for grid, left in reducer.tables.seen.items()}
-        if grids and all(left == grid[0] * grid[1] for grid, left in grids.items()) and not self.clock.told:
-            self.clock.told = True
-            height, width = max(grids)
+        tables = self.context.tables
+        if self.warns and tables.layouts and not tables.reduces and self.context.says_now("dense"):
+            finest = max(grid for layout, _ in list(tables.layouts) for grid in grids_in(layout))
             warnings.warn(
-                f'factor="auto" leaves this model dense: its finest grid has {height}x{width} tokens, and "auto" '
+                f'factor="auto" leaves this model dense: its finest grid has {format_grid(finest)} tokens, and "auto" '
                 f"reduces grids of more than {AUTO_KEYS}. Use todome.Downsample(factor=2) to reduce it all the same.",
                 stacklevel=2,
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"expected": ()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.adopt()
+
+
+def refuse_copies_of_the_call(module: nn.Module) -> None:
+    if torch._C._get_tracing_state() is not None:
+        raise RuntimeError(TRACED)
+    if getattr(module, "_is_replica", False):
+        raise RuntimeError(REPLICATED)
+
+
+def find_timestep(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The timestep that a model is called with: its second argument everywhere."""
+    named = [kwargs[name] for name in ("timestep", "timesteps") if name in kwargs]
+    return args[1] if len(args) > 1 else next(iter(named), None)
 
 
 def latents_among(arguments: tuple[Any, ...]) -> Tensor | None:

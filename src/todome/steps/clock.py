@@ -1,117 +1,171 @@
-"""Where in the run we are: the step, whether the window is open, whose turn it is.
+"""Tracks the sampling step, and from it whether the reduction is on and which member of each cell is kept.
 
-The clock moves when the scheduler steps, when a host says so (`at`), or, with neither, with every call of the model.
+The step belongs to the run that is being made, and the run to the thread that makes it: a server may draw with one
+model in many threads. A run is driven by a scheduler that is followed, by a host (`patch.at`), or, with neither, by the
+timesteps that the model is called with.
 """
 
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
-
-import torch
 
 from ..errors import invalid_value
 from ..reductions import Reduction
-from .scheduler import forget, is_set_up, listen
+from .run import Run, TimestepRun, first_number
+from .scheduler import follow, is_set_up, schedule_length, unfollow, watch_of
 
 
 class Call(NamedTuple):
     """What is the same for all layers in one call of a model."""
 
     active: bool
-    turn: int
+    phase_index: int
+
+
+class Driver(threading.local):
+    """Who says, in this thread, where the run is. The first that is not None counts."""
+
+    def __init__(self) -> None:
+        self.host_run: Run | None = None  # as `patch.at` said
+        self.scheduler: weakref.ref[Any] | None = None
+        self.timesteps = TimestepRun()
 
 
 class Clock:
-    """Tells the hooks of one patch whether they are on and which turn it is.
-
-    `active` is a Python bool: at most two graphs under torch.compile. The turn is kept as a number, and as a tensor on
-    the model's device that is overwritten in place, so that compiled and replayed graphs see it move. Where a backward
-    pass may still read it, another one takes its place.
-    """
+    """Tells the hooks of one patch, at each call of a model, whether they are on and which phase it is."""
 
     def __init__(self, reduction: Reduction) -> None:
         self.reduction = reduction
-        self.step, self.steps = 0, None
-        self.timesteps = 0  # of the scheduler's last run
-        self.starts: set[int] = set()  # at which of them that run may have begun
-        self.calls = 0
-        self.looping = False  # whether a scheduler was given for a loop that may be run again as it is
-        self.active = True
-        self.turn = 0
-        self.turn_in_graphs = self.placed(torch.device("cpu"))
-        self.lent = False  # whether a backward pass may still read that tensor
-        self.captured = False  # whether a captured graph reads it, which knows no other
-        self.told = False  # whether the user was told that there is nothing to do
-        self.models: list[weakref.ref[Any]] = []
-        self.pipelines: list[weakref.ref[Any]] = []
-        self.schedulers: list[weakref.ref[Any]] = []
+        self.attached = True  # whether the patch is on a model
+        self.on_begin: Callable[[Any], None] | None = None  # called with a pipeline when a run of it is set up
+        self.restarts = False  # whether a loop over a given scheduler may be run again without set_timesteps
+        self.forget_everyone()
 
-    def at(self, step: int, steps: int | None) -> None:
-        """Moves to a step of so many; None where nobody knows how many."""
-        self.step, self.steps = step, steps
-        inside = not self.reduction.windowed or steps is None or self.reduction.is_on(step, steps)
-        self.show(Call(inside, self.reduction.phase_index(step)))
+    def forget_everyone(self) -> None:
+        self.driver = Driver()
+        self.models: dict[int, weakref.ref[Any]] = {}
+        self.schedulers: dict[int, weakref.ref[Any]] = {}
+        self.pipelines: dict[int, weakref.ref[Any]] = {}
+        self.set_up: weakref.ref[Any] | None = None  # a scheduler whose run is set up, before any thread called
+        self.graph_inputs: weakref.WeakSet[Any] = weakref.WeakSet()  # what compiled and captured graphs read
+
+    # Who drives
+
+    def follow(self, scheduler: Any, joins: bool) -> None:
+        """Moves with this scheduler from now on; it `joins` the run that the scheduler is set up for, if any."""
+        known = id(scheduler) in self.schedulers
+        watch = follow(scheduler, self)
+        self.follows_copy(scheduler)
+        if joins and not known and getattr(scheduler, "num_inference_steps", None):
+            if not watch.run.is_under_way:
+                watch.run.begin(schedule_length(scheduler))
+            self.set_up = weakref.ref(scheduler)
+
+    def follow_pipeline(self, pipeline: Any) -> None:
+        """Follows whatever scheduler the pipeline has at the time, also after it was swapped."""
+        remember(self.pipelines, pipeline)
+        scheduler = getattr(pipeline, "scheduler", None)
+        if can_be_followed(scheduler):
+            self.follow(scheduler, joins=is_set_up(scheduler))
+
+    def follow_swapped_schedulers(self) -> None:
+        for pipeline in living(self.pipelines):
+            scheduler = getattr(pipeline, "scheduler", None)
+            if scheduler is not None and id(scheduler) not in self.schedulers and can_be_followed(scheduler):
+                self.follow(scheduler, joins=True)
+                self.driver.host_run, self.driver.scheduler, self.set_up = None, weakref.ref(scheduler), None
+
+    def follows_copy(self, scheduler: Any) -> None:
+        if id(scheduler) not in self.schedulers:
+            remember(self.schedulers, scheduler)
+
+    def is_copied_by(self, memo: dict[int, Any]) -> bool:
+        """Whether the copying that has this memo copies the patched model too."""
+        return id(self) in memo or any(id(pipeline) in memo for pipeline in living(self.pipelines))
+
+    def inherit(self, other: "Clock") -> None:
+        """Follows what the patch it replaces followed: pipelines that share a model go on driving it."""
+        self.restarts, self.set_up = other.restarts, other.set_up
+        self.driver = other.driver
+        for pipeline in living(other.pipelines):
+            self.follow_pipeline(pipeline)
+        for scheduler in living(other.schedulers):
+            self.follow(scheduler, joins=False)
+
+    def leave(self, model: Any) -> None:
+        """No hook of the patch is on the model any more. After the last one, every scheduler is as it was."""
+        self.models.pop(id(model), None)
+        if self.models:
+            return
+        self.attached = False
+        for scheduler in living(self.schedulers):
+            unfollow(scheduler, self)
+        self.forget_everyone()
+
+    # Where the run is
+
+    def scheduler_moved(self, scheduler: Any, begun: bool) -> None:
+        """A scheduler set a run up or finished a step, in this thread."""
+        self.follows_copy(scheduler)  # one that was unpickled does not know of it
+        driver = self.driver
+        if begun:
+            driver.host_run = None
+            self.say_begun(scheduler)
+        if driver.host_run is not None:
+            driver.host_run.step += 1  # the host knows better which step it was
+        else:
+            driver.scheduler, self.set_up = weakref.ref(scheduler), None
+        self.show_graphs()
+
+    def say_begun(self, scheduler: Any) -> None:
+        for pipeline in living(self.pipelines):
+            if self.on_begin is not None and getattr(pipeline, "scheduler", None) is scheduler:
+                self.on_begin(pipeline)
+
+    def at(self, step: int, steps: int) -> None:
+        """The host says where the run of this thread is, until it says so again."""
+        self.driver.host_run = Run(step, steps)
+        self.show_graphs()
 
     @property
-    def call(self) -> Call:
-        return Call(self.active, self.turn)
+    def run(self) -> Run | None:
+        """The run that is under way in this thread, where somebody drives it."""
+        driver = self.driver
+        run = driver.host_run or self.scheduler_run()
+        return run if run is not None and run.is_under_way else None
 
-    def show(self, call: Call) -> None:
-        """Lets the hooks see this call: the next one, or an earlier one that is computed again."""
-        moved = call.turn != self.turn
-        self.active, self.turn = call
-        if moved and self.lent:
-            self.turn_in_graphs, self.lent = self.placed(self.turn_in_graphs.device), False
-        elif moved:
-            self.turn_in_graphs.fill_(self.turn)
+    def scheduler_run(self) -> Run | None:
+        driver = self.driver
+        if driver.scheduler is None and self.set_up is not None:
+            driver.scheduler, self.set_up = self.set_up, None
+        scheduler = None if driver.scheduler is None else driver.scheduler()
+        watch = None if scheduler is None else watch_of(scheduler)
+        if watch is None:
+            return None
+        if self.restarts and watch.run.step == watch.run.steps:
+            watch.run.begin(watch.run.timesteps)
+        return watch.run
 
-    def lend(self, device: torch.device) -> None:
-        """The model is called: a backward pass may read its turn when the clock has long moved on."""
-        self.captured |= is_captured(device)
-        self.lent = not self.captured and (self.lent or torch.is_grad_enabled())
+    def call_of(self, run: Run) -> Call:
+        inside = run.steps is None or not self.reduction.windowed or self.reduction.is_on(run.step, run.steps)
+        return Call(inside, self.reduction.phase_index(run.step))
 
-    def turn_on(self, device: torch.device) -> torch.Tensor | int:
-        """The turn for a layer on this device: a number costs no kernel, but a graph would keep it for ever."""
-        if torch.compiler.is_compiling() or is_captured(device):
-            return self.turn_in_graphs.to(device)
-        return self.turn
+    def current_call(self) -> Call:
+        """The call that would be made now, as far as it is known without looking at a timestep."""
+        return self.call_of(self.run or Run(self.driver.timesteps.step))
 
-    def placed(self, device: torch.device) -> torch.Tensor:
-        """The turn for graphs on this device, as a tensor that may be overwritten outside of inference mode."""
-        with torch.inference_mode(False):
-            return torch.full((1,), self.turn, dtype=torch.long, device=device)
+    def next_call(self, timestep: Any) -> Call:
+        """The call that is about to be made in this thread, with this timestep (None: it must not be read)."""
+        self.follow_swapped_schedulers()
+        run = self.run
+        if run is None:
+            self.refuse_window()
+            value = first_number(timestep)
+            run = Run(self.driver.timesteps.step if value is None else self.driver.timesteps.advance(value))
+        return self.call_of(run)
 
-    def begin(self, timesteps: int) -> None:
-        """A run is set up. It may begin at any of the timesteps: img2img skips the first ones."""
-        self.timesteps, self.starts = timesteps, set(range(timesteps))
-        self.calls = 0
-        self.at(0, timesteps)
-
-    def stepped(self, positions: Callable[[], set[int]]) -> None:
-        """One step is done, from one of these positions among the timesteps. Asked only until the start is known."""
-        if self.steps is None:
-            return
-        steps = self.steps
-        if len(self.starts) > 1:
-            self.starts = self.starts & {position - self.step for position in positions()} or {0}
-            steps = self.timesteps - min(self.starts)
-        self.at(self.step + 1, steps)
-
-    def driven(self, step: int, steps: int) -> None:
-        """Somebody outside says where the run is, and knows better than the scheduler."""
-        self.starts = set()
-        self.at(step, steps)
-
-    def called(self, device: torch.device) -> None:
-        """The model is called. Where nobody drives the clock, that is a step."""
-        self.follow()
-        if self.turn_in_graphs.device != device:
-            self.turn_in_graphs = self.placed(device)
-        if self.looping and self.timesteps and self.step == self.steps:
-            self.begin(self.timesteps)
-        if self.steps is not None and self.step < self.steps:
-            self.at(self.step, self.steps)  # a backward pass may have shown an earlier call
-            return
+    def refuse_window(self) -> None:
         if self.reduction.windowed:
             window = (self.reduction.start, self.reduction.stop)
             allowed = "(0.0, 1.0) where the model is called outside of a run that todome can follow"
@@ -120,55 +174,38 @@ class Clock:
                 "each run, or call patch.at(step, steps) before each step"
             )
             raise invalid_value("(start, stop)", window, allowed, remedy, RuntimeError)
-        self.at(self.calls, None)
-        self.calls += 1
 
-    def watch(self, pipeline: Any) -> None:
-        """Follows whatever scheduler the pipeline has at the time, also after it was swapped."""
-        self.pipelines.append(weakref.ref(pipeline))
-        scheduler = getattr(pipeline, "scheduler", None)
-        if scheduler is not None:
-            self.listen(scheduler, amid=is_set_up(scheduler))
+    def show_graphs(self) -> None:
+        """Moves what graphs read: no hook runs when a captured graph is replayed."""
+        call, driven = self.current_call(), self.run is not None
+        for inputs in list(self.graph_inputs):
+            inputs.move(call, driven)
 
-    def follow(self) -> None:
-        for pipeline in self.pipelines:
-            scheduler = getattr(pipeline(), "scheduler", None)
-            if scheduler is not None:
-                self.listen(scheduler)
-
-    def listen(self, scheduler: Any, amid: bool = True) -> None:
-        """Moves with this scheduler from now on; `amid` the run it is set to, where it is set to one."""
-        if any(known() is scheduler for known in self.schedulers):
-            return
-        self.schedulers.append(weakref.ref(scheduler))
-        listen(scheduler, self)
-        if amid and getattr(scheduler, "num_inference_steps", None):
-            self.begin(len(scheduler.timesteps))
-
-    def inherit(self, other: "Clock") -> None:
-        """Follows what the patch it replaces followed: pipelines that share a model go on driving it."""
-        self.looping = other.looping
-        for pipeline in filter(None, (known() for known in other.pipelines)):
-            self.watch(pipeline)
-        for scheduler in filter(None, (known() for known in other.schedulers)):
-            self.listen(scheduler, amid=False)
-        if other.steps is not None:
-            self.timesteps, self.starts = other.timesteps, other.starts
-            self.at(other.step, other.steps)
-
-    def left(self, model: Any) -> None:
-        """No hook of this clock is on the model any more. After the last one, nothing is followed."""
-        self.models = [known for known in self.models if known() is not None and known() is not model]
-        if not self.models:
-            for scheduler in filter(None, (known() for known in self.schedulers)):
-                forget(scheduler, self)
-            self.pipelines, self.schedulers = [], []
+    # Copies
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy of the model is another model: nothing that drives this one drives it.
-        return self.__dict__ | {"models": [], "pipelines": [], "schedulers": []}
+        """A copy of the model is another model: it is where this one is, but nothing that drives this one drives it."""
+        run = self.run
+        position = Run(self.driver.timesteps.step) if run is None else Run(run.step, run.steps)
+        return {"reduction": self.reduction, "position": position, "restarts": self.restarts}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.reduction, self.restarts, self.on_begin = state["reduction"], state["restarts"], None
+        self.attached = False  # until a hook on a model is found to use it
+        self.forget_everyone()
+        if state["position"].is_under_way:
+            self.driver.host_run = state["position"]
 
 
-def is_captured(device: torch.device) -> bool:
-    """Whether what happens on this device now goes into a CUDA graph."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+def can_be_followed(scheduler: Any) -> bool:
+    return callable(getattr(scheduler, "set_timesteps", None)) and callable(getattr(scheduler, "step", None))
+
+
+def remember(known: dict[int, weakref.ref[Any]], thing: Any) -> None:
+    """Adds a thing by its identity, for as long as it lives. Not every scheduler can be hashed."""
+    key = id(thing)
+    known[key] = weakref.ref(thing, lambda _: known.pop(key, None))
+
+
+def living(known: dict[int, weakref.ref[Any]]) -> Iterator[Any]:
+    return (thing for thing in (ref() for ref in list(known.values())) if thing is not None)

@@ -1,65 +1,121 @@
-"""Hearing from a scheduler: two methods of one instance also tell the clocks, until they are forgotten.
+"""Following a scheduler: `set_timesteps` and `step` of one instance also move the run that it drives.
 
 Works for every scheduler of diffusers and for whatever has `set_timesteps`, `step` and `timesteps`. Nothing is read
 from the device but, once or twice in a run, the timestep of schedulers that keep no index.
+
+The run is kept in the scheduler's `__dict__`, beside its other state. So a copy of the scheduler drives a run of its
+own, from where the original was, and pipelines that save and restore `scheduler.__dict__` (panorama, tiled upscaling)
+save and restore the run as well.
 """
 
+import copy
 import functools
-from collections.abc import Callable
 from typing import Any, Protocol
 
-TAPPED = ("set_timesteps", "step")
+from .run import Run, first_number
+
+WATCHED = ("set_timesteps", "step")
 
 
-class Listener(Protocol):
-    """What a clock has to do with a scheduler."""
+class Follower(Protocol):
+    """What a scheduler asks of the clocks that follow it."""
 
-    def begin(self, timesteps: int) -> None: ...
+    attached: bool
 
-    def stepped(self, positions: Callable[[], set[int]]) -> None: ...
+    def scheduler_moved(self, scheduler: Any, begun: bool) -> None: ...
+
+    def follows_copy(self, scheduler: Any) -> None: ...
+
+    def is_copied_by(self, memo: dict[int, Any]) -> bool: ...
 
 
-class Tap:
-    """A method of one scheduler that also tells the clocks; `__wrapped__` keeps the signature pipelines ask for."""
+class Watch:
+    """The run of one scheduler, and the clocks that follow it."""
 
-    def __init__(self, scheduler: Any, name: str) -> None:
-        self.scheduler, self.name = scheduler, name
-        self.replaced = vars(scheduler).get(name)
-        self.clocks: list[Listener] = []
-        functools.update_wrapper(self, getattr(scheduler, name))
+    def __init__(self) -> None:
+        self.run = Run()
+        self.followers: list[Follower] = []
+
+    @property
+    def attached(self) -> list[Follower]:
+        """Those whose patch is still on a model: what was saved before a removal may come back after it."""
+        return [follower for follower in self.followers if follower.attached]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Watch":
+        twin = memo[id(self)] = Watch()
+        twin.run = copy.deepcopy(self.run)
+        twin.followers = [copy.deepcopy(f, memo) if f.is_copied_by(memo) else f for f in self.attached]
+        return twin
+
+
+class WatchedMethod:
+    """A method of one scheduler that also moves its run. `__wrapped__` keeps the signature that pipelines ask for."""
+
+    def __init__(self, scheduler: Any, name: str, watch: Watch, replaced: Any) -> None:
+        self.scheduler, self.name, self.watch, self.replaced = scheduler, name, watch, replaced
+        # Looked up on the class: the instance may hold another WatchedMethod by that name.
+        method = getattr(type(scheduler), name).__get__(scheduler) if replaced is None else replaced
+        functools.update_wrapper(self, method)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = self.__wrapped__(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
-        for clock in self.clocks:
-            if self.name == "set_timesteps":
-                clock.begin(len(self.scheduler.timesteps))
-            else:
-                clock.stepped(lambda: positions(self.scheduler, args, kwargs))
+        followers = self.watch.attached
+        if not followers:
+            restore(self.scheduler)
+            return result
+        begun = self.name == "set_timesteps"
+        if begun:
+            self.watch.run.begin(schedule_length(self.scheduler))
+        else:
+            self.watch.run.finish_step(lambda: possible_indices(self.scheduler, args, kwargs))
+        for follower in followers:
+            follower.scheduler_moved(self.scheduler, begun)
         return result
 
-    def restore(self) -> None:
-        if self.replaced is None:
-            delattr(self.scheduler, self.name)
-        else:
-            setattr(self.scheduler, self.name, self.replaced)
+    def __deepcopy__(self, memo: dict[int, Any]) -> "WatchedMethod":
+        """The method of the copied scheduler; where only `__dict__` is copied, of the same one in a later state."""
+        scheduler = memo.get(id(self.scheduler), self.scheduler)
+        watch = copy.deepcopy(self.watch, memo)
+        if scheduler is not self.scheduler:
+            for follower in watch.followers:
+                follower.follows_copy(scheduler)
+        return WatchedMethod(scheduler, self.name, watch, copy.deepcopy(self.replaced, memo))
 
 
-def listen(scheduler: Any, clock: Listener) -> None:
-    for name in TAPPED:
-        tap = vars(scheduler).get(name)
-        if not isinstance(tap, Tap):
-            tap = Tap(scheduler, name)
-            setattr(scheduler, name, tap)
-        tap.clocks.append(clock)
+def watch_of(scheduler: Any) -> Watch | None:
+    found = [method for method in map(vars(scheduler).get, WATCHED) if isinstance(method, WatchedMethod)]
+    return found[0].watch if found else None
 
 
-def forget(scheduler: Any, clock: Listener) -> None:
-    for name in TAPPED:
-        tap = vars(scheduler).get(name)
-        if isinstance(tap, Tap):
-            tap.clocks = [c for c in tap.clocks if c is not clock]
-            if not tap.clocks:
-                tap.restore()
+def follow(scheduler: Any, follower: Follower) -> Watch:
+    """Has the scheduler tell the follower, from now on, when its run moves."""
+    watch = watch_of(scheduler) or Watch()
+    for name in WATCHED:
+        own = vars(scheduler).get(name)
+        if not isinstance(own, WatchedMethod):
+            setattr(scheduler, name, WatchedMethod(scheduler, name, watch, own))
+    if not any(known is follower for known in watch.followers):
+        watch.followers.append(follower)
+    return watch
+
+
+def unfollow(scheduler: Any, follower: Follower) -> None:
+    """Stops telling the follower. After the last one, the scheduler is as it was."""
+    watch = watch_of(scheduler)
+    if watch is not None:
+        watch.followers = [known for known in watch.followers if known is not follower]
+        if not watch.attached:
+            restore(scheduler)
+
+
+def restore(scheduler: Any) -> None:
+    """Takes the watched methods off. What a user has put on top of one stays, and goes on calling it."""
+    for name in WATCHED:
+        method = vars(scheduler).get(name)
+        if isinstance(method, WatchedMethod) and method.replaced is None:
+            delattr(scheduler, name)
+        elif isinstance(method, WatchedMethod):
+            setattr(scheduler, name, method.replaced)
 
 
 def is_set_up(scheduler: Any) -> bool:
@@ -68,13 +124,19 @@ def is_set_up(scheduler: Any) -> bool:
     DDIM and its like never tell. Heun's constructor sets it up for all training timesteps, which is no run.
     """
     trained = getattr(getattr(scheduler, "config", None), "num_train_timesteps", None)
-    return getattr(scheduler, "step_index", 0) is None and scheduler.num_inference_steps != trained
+    steps = getattr(scheduler, "num_inference_steps", None)
+    return steps is not None and steps != trained and getattr(scheduler, "step_index", 0) is None
 
 
-def positions(scheduler: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
+def schedule_length(scheduler: Any) -> int:
+    timesteps = getattr(scheduler, "timesteps", None)
+    return 0 if timesteps is None else len(timesteps)
+
+
+def possible_indices(scheduler: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
     """Where among its timesteps the scheduler may just have stepped from. PNDM's repeat, so there may be two."""
     index = getattr(scheduler, "step_index", None)
     if index is not None:
         return {index - 1}
-    timestep = float(args[1] if len(args) > 1 else kwargs["timestep"])
+    timestep = first_number(args[1] if len(args) > 1 else kwargs.get("timestep"))
     return {i for i, known in enumerate(scheduler.timesteps.tolist()) if known == timestep}

@@ -10,19 +10,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .grid import Grid, leftover_rows, raster_order, row_of, shuffled_order, whole_spans
+from .grid import Grid, leftover_rows, raster_table, row_of, shuffled_table, whole_spans
 
 SCORES_AT_ONCE = 2**27  # similarities held in memory at a time; 256 MiB in half precision
 
 
-class Cells(NamedTuple):
-    """A grid cut for matching: in each turn, the rows of the destinations and after them those of the sources."""
+class MatchTable(NamedTuple):
+    """Rows of a grid in each phase: those of the destinations, and after them those of the sources."""
 
-    rows: Tensor  # (turns, tokens)
+    rows: Tensor  # (phases, tokens)
+    places: Tensor  # (merged tokens,): 0, 1, 2, ...; its length says how many tokens are left
     destinations: int
 
-    def to(self, device: torch.device) -> "Cells":
-        return Cells(self.rows.to(device), self.destinations)
+    def to(self, device: torch.device) -> "MatchTable":
+        rows, places = self.rows.to(device, torch.int32), self.places.to(device)
+        return MatchTable(rows, places, self.destinations)
 
 
 class Matching(NamedTuple):
@@ -32,17 +34,18 @@ class Matching(NamedTuple):
     sizes: Tensor  # (batch, merged tokens, 1)
 
 
-def matching_cells(grid: Grid, stride: Grid, random: bool, seed: int) -> Cells:
+def matching_table(grid: Grid, stride: Grid, random: bool, left: int, seed: int) -> MatchTable:
     """One destination per whole stride x stride cell; the right and bottom leftover holds sources only."""
-    order = raster_order(whole_spans(grid[0], stride[0]), whole_spans(grid[1], stride[1]), grid[1])
-    members = shuffled_order(order, seed).rows if random else order.rows  # (members, cells)
+    spans = [whole_spans(length, step) for length, step in zip(grid, stride, strict=True)]
+    table = raster_table(spans, grid)
+    members = shuffled_table(table, seed).rows if random else table.rows  # (members, cells)
     leftover = leftover_rows(grid, stride)
-    turns = range(len(members) if random else 1)
-    rows = [torch.cat([members.roll(-turn, 0).flatten(), leftover]) for turn in turns]
-    return Cells(torch.stack(rows), members.shape[1])
+    phases = range(len(members) if random else 1)
+    rows = [torch.cat([members.roll(-phase, 0).flatten(), leftover]) for phase in phases]
+    return MatchTable(torch.stack(rows), torch.arange(left, device="cpu"), members.shape[1])
 
 
-def nearest(sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
+def nearest_destinations(sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
     """The similarity of every source to its nearest destination, and which one that is.
 
     A few sources at a time: all similarities of a 2048 px picture at once would take 3 GiB.
@@ -56,20 +59,19 @@ def nearest(sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def match(x: Tensor, cells: Cells, turn: Tensor | int, merged: int) -> Matching:
-    """Section 3 of ToMe for SD: the `merged` sources most like a destination go into it, all others stay.
+def match(x: Tensor, table: MatchTable, phase_index: Tensor | int) -> Matching:
+    """Section 3 of ToMe for SD: the sources most like a destination go into it, all others stay.
 
     x: (batch, tokens, channels). The merged sequence is the destinations, then the sources that stay.
     """
-    rows = row_of(cells.rows, turn)  # (tokens,)
+    rows, count = row_of(table.rows, phase_index), table.destinations  # (tokens,)
     x = F.normalize(x, dim=-1, eps=torch.finfo(x.dtype).tiny).index_select(1, rows)
     batch, tokens, _ = x.shape
-    count = cells.destinations
-    alike, best = nearest(x[:, count:], x[:, :count])  # (batch, sources)
-    staying = alike.argsort(dim=-1, descending=True)[:, merged:]
-    own = torch.arange(tokens - merged, device=x.device).expand(batch, -1)
+    similarity, best = nearest_destinations(x[:, count:], x[:, :count])  # (batch, sources)
+    own = table.places.expand(batch, -1)  # (batch, merged tokens)
+    staying = similarity.argsort(dim=-1, descending=True)[:, tokens - own.shape[1] :]
     place = torch.cat([own[:, :count], best.scatter(1, staying, own[:, count:])], 1)
-    place = torch.empty_like(place).index_copy_(1, rows, place)  # back in the order of the tokens
+    place = torch.empty_like(place).index_copy_(1, rows.long(), place)  # back in the order of the tokens
     ones = torch.ones_like(place, dtype=torch.float32)
     sizes = torch.zeros_like(own, dtype=torch.float32).scatter_add_(1, place, ones)
     return Matching(place, sizes.unsqueeze(-1))

@@ -1,30 +1,90 @@
-"""What one layer needs of each grid that it meets: made once, on the device it is needed on."""
+"""Tables of one patch, by layer, layout and device: built once, and dropped when the sizes are no longer used."""
 
-from typing import Any
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import torch
 
-from ..reductions import Reduction
-from .grid import Grid, Order
-from .matching import Cells
+from .grid import RowTable
+from .layout import Layout
+from .matching import MatchTable
+
+Table: TypeAlias = RowTable | MatchTable
+LAYOUTS_IN_USE = 8  # these many, those of the last calls, are kept whatever their size
+SPARE_BYTES = 16 * 2**20  # of the tables of all other layouts
+LEAST_BYTES = 2**16  # that a layout counts for, so that the number of those that are left dense is bounded too
 
 
-class Tables:
-    """The tables of one layer. `seen` says how many tokens are left of each grid it has met."""
+class LayoutTables:
+    """Tables of all layers for one layout on one device."""
 
-    def __init__(self, reduction: Reduction, setting: Any, seed: int) -> None:
-        self.reduction, self.setting, self.seed = reduction, setting, seed
-        self.made: dict[Grid, Order | Cells | None] = {}  # None where nothing of a grid is reduced
-        self.seen: dict[Grid, int] = {}
+    def __init__(self) -> None:
+        self.by_layer: dict[int, Table | None] = {}  # None where a layer is left dense
+        self.last_used = 0
+        self.pinned = False  # whether a compiled or captured graph reads them
 
-    def prepare(self, grid: Grid, device: torch.device) -> None:
-        known = self.made.get(grid)
-        if grid not in self.made or (known is not None and known.rows.device != device):
-            left = self.reduction.kept_count(grid, self.setting)
-            with torch.inference_mode(False):
-                table = None if left == grid[0] * grid[1] else self.reduction.build_table(grid, self.setting, self.seed)
-                self.made[grid] = None if table is None else table.to(device)
-            self.seen[grid] = left
+    @property
+    def bytes(self) -> int:
+        tensors = [tensor for table in self.by_layer.values() if table is not None for tensor in table]
+        sizes = [tensor.numel() * tensor.element_size() for tensor in tensors if isinstance(tensor, torch.Tensor)]
+        return max(sum(sizes), LEAST_BYTES)
+
+
+class TableCache:
+    """Least recently used cache of tables. A dropped table is built again from its seed, bit for bit."""
+
+    def __init__(self, build: Callable[[int, Layout], Table | None]) -> None:
+        self.build = build
+        self.reset()
+
+    def reset(self) -> None:
+        self.layouts: dict[tuple[Layout, torch.device], LayoutTables] = {}
+        self.reduces = False  # whether any table so far leaves fewer tokens
+        self.uses = itertools.count(1)
+        self.lock = threading.Lock()
+
+    def find(self, layer: int, layout: Layout, device: torch.device, pin: bool = False) -> Table | None:
+        """The table of a layer for these tokens, on the device of its attention; None where it is left dense."""
+        found = self.layouts.get((layout, device))
+        if found is None or layer not in found.by_layer:
+            found = self.add(layer, layout, device)
+        found.last_used = next(self.uses)
+        found.pinned |= pin
+        return found.by_layer[layer]
+
+    def add(self, layer: int, layout: Layout, device: torch.device) -> LayoutTables:
+        with torch.inference_mode(False):  # training may use them too
+            table = self.build(layer, layout)
+            table = None if table is None else table.to(device)
+        with self.lock:
+            found = self.layouts.setdefault((layout, device), LayoutTables())
+            found.by_layer.setdefault(layer, table)
+            self.reduces |= table is not None
+            found.last_used = next(self.uses)
+            self.drop_unused()
+        return found
+
+    def drop_unused(self) -> None:
+        by_age = sorted(self.layouts.items(), key=lambda item: item[1].last_used)
+        spare = [(key, tables) for key, tables in by_age[:-LAYOUTS_IN_USE] if not tables.pinned]
+        excess = sum(tables.bytes for _, tables in spare) - SPARE_BYTES
+        for key, tables in spare:
+            if excess <= 0:
+                return
+            excess -= tables.bytes
+            del self.layouts[key]
+
+    def layouts_of(self, layer: int) -> Iterator[Layout]:
+        """The layouts in the cache that a layer was called with."""
+        for (layout, _), tables in list(self.layouts.items()):
+            if layer in tables.by_layer:
+                yield layout
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"made": {}}  # made again from the seed
+        return {"build": self.build}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.build = state["build"]
+        self.reset()

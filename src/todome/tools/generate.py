@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from .. import __version__
-from ..errors import invalid_value
-from ..patch import NothingToReduce, Patch, apply
+from ..errors import NothingToReduce, invalid_value
+from ..patch import Patch, apply
 from ..reductions import Downsample, Merge, Reduction, is_number
 from .measuring.timing import now
 from .pipelines import (

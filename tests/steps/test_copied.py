@@ -1,4 +1,4 @@
-"""The taps on a scheduler: seen by nobody, copied with nothing, and gone without a trace."""
+"""Schedulers and pipelines that are followed: as they were to everybody else, also where they are copied."""
 
 import copy
 import gc
@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 import pytest
+from diffusers import StableDiffusionPipeline
 from sampling import (
     KNOWN_WARNINGS,
     SCHEDULERS,
@@ -15,10 +16,10 @@ from sampling import (
     loop,
     run,
     through_pickle,
-    untapped,
+    unwatched,
     window,
 )
-from zoo import draw, one_level_unet, recording, tiny_pipeline
+from zoo import SIDE, draw, noise, one_level_unet, recording, text, tiny_pipeline
 
 import todome
 from todome import Downsample
@@ -32,9 +33,9 @@ def test_pipelines_see_the_signature_of_their_scheduler(name):
     before = {method: inspect.signature(getattr(pipeline.scheduler, method)) for method in ("step", "set_timesteps")}
     with todome.apply(pipeline, Downsample(2)):
         after = {method: inspect.signature(getattr(pipeline.scheduler, method)) for method in before}
-        assert not untapped(pipeline.scheduler)
+        assert not unwatched(pipeline.scheduler)
     assert after == before
-    assert untapped(pipeline.scheduler)
+    assert unwatched(pipeline.scheduler)
 
 
 @pytest.mark.parametrize("how", ["patch", "remove", "error"])
@@ -52,7 +53,7 @@ def test_removing_leaves_the_scheduler_as_it_was(how):
     assert vars(pipeline.scheduler) == before
 
 
-def test_a_replaced_patch_leaves_one_tap():
+def test_a_replaced_patch_watches_once():
     pipeline = tiny_pipeline()
     method = pipeline.scheduler.step
     for _ in range(3):
@@ -63,7 +64,7 @@ def test_a_replaced_patch_leaves_one_tap():
         draw(pipeline)
     assert record.reduced == window(10, 0, 0.6)
     patch.remove()
-    assert untapped(pipeline.scheduler)
+    assert unwatched(pipeline.scheduler)
 
 
 def test_a_users_own_step_is_kept_and_restored():
@@ -94,21 +95,82 @@ def test_a_copy_of_a_patched_pipeline_runs_on_its_own(duplicate):
     assert record.reduced == window(10, 0, 0.6)
     assert untouched.rows == []
     todome.remove(twin)
-    assert untapped(twin.scheduler)
+    assert unwatched(twin.scheduler)
     assert draw(twin).equal(dense)
     assert draw(pipeline).equal(reduced)
 
 
 @pytest.mark.parametrize("name", ["DDIM", "Euler", "PNDM"])
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, through_pickle])
-def test_a_copy_of_a_tapped_scheduler_runs_on_its_own(name, duplicate):
+def test_a_copy_of_a_followed_scheduler_is_a_scheduler(name, duplicate):
     pipeline = tiny_pipeline(SCHEDULERS[name]())
-    patch = todome.apply(pipeline, Downsample(2))
-    twin = duplicate(pipeline.scheduler)
-    twin.set_timesteps(4)
-    loop(one_level_unet(), twin)
-    assert patch.clock.steps is None
+    todome.apply(pipeline, Downsample(2))
+    twin, bare = duplicate(pipeline.scheduler), SCHEDULERS[name]()
+    for one in (twin, bare):
+        one.set_timesteps(4)
+    assert loop(one_level_unet(), twin).equal(loop(one_level_unet(), bare))
     assert type(twin.config) is type(pipeline.scheduler.config)
+
+
+def one_of_many_requests(pipeline: Any, **options: Any) -> Any:
+    """A pipeline of its own for each request, with a copy of the scheduler, as servers make them."""
+    request = copy.copy(pipeline)
+    request.scheduler = copy.deepcopy(pipeline.scheduler)
+    return draw(request, **options), request.scheduler
+
+
+@pytest.mark.parametrize("name", ["DDIM", "Euler", "PNDM", "Heun"])
+def test_requests_with_copied_schedulers_draw_what_the_pipeline_draws(name):
+    pipeline = tiny_pipeline(SCHEDULERS[name]())
+    patch = todome.apply(pipeline, Downsample(2, start=0.1, stop=0.6))
+    expected = draw(pipeline)
+    schedulers = []
+    for _ in range(2):
+        picture, scheduler = one_of_many_requests(pipeline)
+        schedulers.append(scheduler)
+        assert picture.equal(expected)
+    assert draw(pipeline).equal(expected)
+    patch.remove()
+    assert all(map(unwatched, [pipeline.scheduler, *schedulers]))
+
+
+def test_requests_leave_nothing_behind():
+    pipeline = tiny_pipeline()
+    patch = todome.apply(pipeline, Downsample(2))
+    for _ in range(3):
+        one_of_many_requests(pipeline, steps=2)
+    gc.collect()
+    assert len(patch.clock.schedulers) == 1
+
+
+class ViewsPipeline(StableDiffusionPipeline):
+    """Denoises views one after the other, each from the scheduler's state as it was when the view was left."""
+
+    def denoise_views(self, views: int, steps: int) -> Any:
+        self.scheduler.set_timesteps(steps)
+        states = [copy.deepcopy(self.scheduler.__dict__) for _ in range(views)]
+        samples = [noise(1, 4, SIDE, SIDE, seed=view) for view in range(views)]
+        for timestep in self.scheduler.timesteps:
+            for view in range(views):
+                self.scheduler.__dict__.update(states[view])
+                output = self.unet(samples[view], timestep, text(1)).sample
+                samples[view] = self.scheduler.step(output, timestep, samples[view]).prev_sample
+                states[view] = copy.deepcopy(self.scheduler.__dict__)
+        return samples
+
+
+@pytest.mark.parametrize("name", ["DDIM", "DPM++ 2M", "PNDM"])
+def test_views_are_denoised_as_if_alone(name):
+    pipeline = tiny_pipeline(SCHEDULERS[name](), kind=ViewsPipeline)
+    patch = todome.apply(pipeline, Downsample(2, stop=0.5))
+    alone = pipeline.denoise_views(1, 6)
+    with recording(pipeline.unet, patch) as record:
+        together = pipeline.denoise_views(3, 6)
+    assert together[0].equal(alone[0])
+    calls = len(record.reduced) // 3
+    assert record.reduced == [inside for inside in window(calls, 0, 0.5) for _ in range(3)]
+    patch.remove()
+    assert unwatched(pipeline.scheduler)
 
 
 def test_a_patch_keeps_no_pipeline_alive():

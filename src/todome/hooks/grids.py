@@ -1,0 +1,127 @@
+"""Hooks that read the grid of the tokens, where the model knows it, and have the tables at hand that graphs read."""
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..tokens.grid import Grid
+from ..tokens.tables import Table
+from .checkpointing import Memory, is_recomputing
+from .modules import Context, Hook, add_pre_hook, first
+from .state import BlockCall
+
+
+class GridReader(Hook):
+    """Notes the grid of the tokens that the layers inside a holder are about to see.
+
+    Graphs find the tables of their layers on attributes (`LayerHook.graph_table`), which are changed outside of them
+    when the size changes: one compiled graph serves all sizes. Where the whole model is inside of a larger graph,
+    nothing runs outside, and there is one graph for each grid.
+    """
+
+    def __init__(self, holder: nn.Module, grid_of: Callable[[Any], Grid], scale: int, context: Context) -> None:
+        super().__init__(context)
+        self.grid_of, self.scale = grid_of, scale
+        self.memory = Memory()
+        self.layers: list[LayerHook] = []
+        self.graph_grid: Grid | None = None  # the grid that the layers' graph_tables are for
+        self.graph_tokens = 0
+        self.graph_device: torch.device | None = None
+        self.own_grid: Grid | None = None  # of a graph that cannot use them
+        add_pre_hook(holder, self.before)
+
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = first(args, kwargs)
+        if torch.compiler.is_compiling():
+            self.before_in_graph(x)
+            return
+        # kohya and older diffusers compute whole holders again
+        state = self.context.state
+        state.block = block = self.memory.choose(x, lambda: self.block_call(x), fresh=state.in_model)
+        if block.call.active:
+            self.provide_tables(block.grid, x.device)
+
+    def block_call(self, x: Tensor) -> BlockCall:
+        grid = self.grid_of(x)
+        return BlockCall(self.context.current_call(), grid, math.prod(grid), x.shape[0])
+
+    def provide_tables(self, grid: Grid, device: torch.device) -> None:
+        """Puts the tables for this grid where graphs find them."""
+        if grid != self.graph_grid or device != self.graph_device:
+            for layer in self.layers:
+                layer.graph_table = self.context.tables.find(layer.number, (grid,), device)
+            self.graph_grid, self.graph_tokens, self.graph_device = grid, math.prod(grid), device
+
+    def expect(self, latents: Tensor) -> None:
+        """The same for the grid that these latents lead to. A graph that finds another one does without."""
+        grid = tuple(-(-length // 2**self.scale) for length in latents.shape[-2:])
+        try:
+            self.provide_tables(grid, latents.device)
+        except ValueError:
+            self.graph_grid = None  # a grid too small for the factor: said when it is really met
+
+    def before_in_graph(self, x: Tensor) -> None:
+        self.note_graph()
+        grid, known = self.grid_of(x), self.graph_grid
+        if known is not None and grid[0] == known[0] and grid[1] == known[1]:
+            self.own_grid = None
+            return
+        # operator.index: a size may be a symbol, and without tables at hand one graph per grid is wanted
+        own = tuple(operator.index(length) for length in grid)
+        self.own_grid = own if self.build_tables(own, x.device) else None
+
+    @torch.compiler.assume_constant_result
+    def note_graph(self) -> None:
+        """Runs while a graph is traced, and never again."""
+        self.context.inputs.traced = True
+
+    @torch.compiler.assume_constant_result
+    def build_tables(self, grid: Grid, device: torch.device) -> bool:
+        """Runs while a graph is traced, and never again: no graph contains the building of a table."""
+        for layer in self.layers:
+            layer.own_tables[grid] = self.context.tables.find(layer.number, (grid,), device, pin=True)
+        return True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"graph_grid": None, "graph_device": None}
+
+
+class LayerHook(Hook):
+    """Base of the hooks that reduce the tokens of one layer."""
+
+    def __init__(self, layer: Any, number: int, reader: GridReader, context: Context) -> None:
+        super().__init__(context)
+        self.layer, self.number, self.reader = layer, number, reader
+        self.memory = Memory()
+        self.graph_table: Table | None = None  # for the grid that the reader provides
+        self.own_tables: dict[Grid, Table | None] = {}  # for grids of graphs that cannot use it
+        reader.layers.append(self)
+        add_pre_hook(layer.block, self.before_block)
+        if layer.recomputed is not None:
+            add_pre_hook(layer.recomputed, self.before_inside)
+
+    def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not torch.compiler.is_compiling():
+            state = self.context.state
+            state.block = self.memory.choose(first(args, kwargs), lambda: state.block, fresh=state.in_model)
+
+    def before_inside(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Blocks that checkpoint their own inside are not called again, but their first layer sees the same input."""
+        if not torch.compiler.is_compiling() and is_recomputing():
+            self.before_block(module, args, kwargs)
+
+    def table_in_graph(self, tokens: int) -> Table | None:
+        """The table for so many tokens, in a graph; None where they are not those of the grid."""
+        reader = self.reader
+        if not self.context.inputs.active:
+            return None
+        if reader.own_grid is not None:
+            return self.own_tables.get(reader.own_grid) if tokens == math.prod(reader.own_grid) else None
+        return self.graph_table if tokens == reader.graph_tokens else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"graph_table": None, "own_tables": {}}

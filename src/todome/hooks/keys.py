@@ -1,0 +1,116 @@
+"""Fewer keys: the rows are selected where an attention layer projects its tokens to keys and values (ToDo).
+
+There the attention really sees its tokens, whatever regrouped them before (HyperTile), and the projections shrink too.
+"""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..reductions import format_grid
+from ..tokens.grid import RowTable, kept_rows
+from ..tokens.layout import Layout, tile_of
+from .grids import LayerHook
+from .modules import Arguments, add_argument_hook, add_pre_hook, first, remove_hooks_on
+from .state import BlockCall
+
+
+class KeptKeys(LayerHook):
+    """Gives the key and value projections of one self-attention the kept rows of its tokens."""
+
+    def __init__(self, layer: Any, *common: Any) -> None:
+        super().__init__(layer, *common)
+        self.projections: tuple[nn.Module, ...] = ()
+        add_pre_hook(layer.attention, self.before_attention)
+        self.attach()
+
+    def attach(self) -> None:
+        """Hooks the modules that project now: adapters (LoRA) may have been put around those of before."""
+        for module in self.projections:
+            remove_hooks_on(module, self)
+        self.projections = (self.layer.attention.to_k, self.layer.attention.to_v)
+        for module in self.projections:
+            add_argument_hook(module, self.before_projection)
+
+    @torch.compiler.assume_constant_result
+    def attach_while_tracing(self) -> bool:
+        self.attach()
+        return True
+
+    def before_attention(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+        self.layer.check(module)
+        if module.to_k is not self.projections[0] or module.to_v is not self.projections[1]:
+            self.attach_while_tracing() if torch.compiler.is_compiling() else self.attach()
+        special = self.layer.extra_tokens, *self.layer.masks
+        if not any(kwargs.get(name) is not None for name in special):
+            return None
+        x = first(args, kwargs)  # (batch, tokens, channels)
+        given = kwargs.get(self.layer.context) is not None or (len(args) > 1 and args[1] is not None)
+        rows = None if given else self.rows_for(x)
+        return None if rows is None else (args, {**kwargs, **self.kept_arguments(x, rows, kwargs)})
+
+    def kept_arguments(self, x: Tensor, rows: Tensor, kwargs: dict[str, Any]) -> dict[str, Tensor]:
+        """The kept rows as context, where the attention itself compares their number with a mask's or adds to them."""
+        kept = x.index_select(1, rows)  # (batch, kept, channels)
+        extra = kwargs.get(self.layer.extra_tokens)  # in front of the queries, so they belong to the keys as well
+        masks = token_masks(kwargs, self.layer.masks, x.shape[1])
+        cut = {name: mask.index_select(-1, rows) for name, mask in masks.items()}
+        return {**cut, self.layer.context: kept if extra is None else torch.cat([extra, kept], 1)}
+
+    def before_projection(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        x, state = args[0], self.context.state
+        if torch.compiler.is_compiling():
+            rows = self.rows_for(x)
+            return None if rows is None else (x.index_select(1, rows), *args[1:])
+        if x is state.source:  # keys were projected from the same tokens just now
+            kept, state.source, state.kept = state.kept, None, None
+            return kept, *args[1:]
+        rows = self.rows_for(x)
+        if rows is None:
+            return None
+        state.source, state.kept = x, x.index_select(1, rows)  # (batch, kept, channels)
+        return state.kept, *args[1:]
+
+    def rows_for(self, x: Tensor) -> Tensor | None:
+        """The rows of these tokens that are kept in this call; None where all are."""
+        if self.layer.needs_all_keys(self.layer.attention):
+            return None
+        if torch.compiler.is_compiling():
+            table, phase = self.table_in_graph(x.shape[1]), self.context.inputs.phase.to(x.device)
+            return kept_rows(table, phase) if isinstance(table, RowTable) else None
+        block = self.context.state.block
+        layout = self.layout_of(x, block) if block is not None and block.call.active else None
+        if block is None or layout is None:
+            return None
+        table = self.context.tables.find(self.number, layout, x.device, pin=self.context.state.capturing)
+        phase = self.context.phase_for(block.call, x.device)
+        return kept_rows(table, phase) if isinstance(table, RowTable) else None
+
+    def layout_of(self, x: Tensor, block: BlockCall) -> Layout | None:
+        """What these tokens are: those of the grid, or of its tiles; None where they are something else."""
+        if x.shape[1] == block.tokens:
+            return (block.grid,)
+        tiles = x.shape[0] // block.batch
+        if tiles > 1 and x.shape[0] * x.shape[1] == block.batch * block.tokens:
+            tile = tile_of(block.grid, tiles)
+            if tile is not None:
+                return (tile,)
+            self.warn_of_tiles(block, tiles)
+        return None
+
+    def warn_of_tiles(self, block: BlockCall, tiles: int) -> None:
+        if self.context.says_now("tiles"):
+            grid = format_grid(block.grid)
+            warnings.warn(
+                f"Attention sees its {grid} tokens in {tiles} tiles, which can be cut in several ways: such layers are "
+                "left dense. Turn HyperTile off to reduce them.",
+                stacklevel=2,
+            )
+
+
+def token_masks(kwargs: dict[str, Any], names: tuple[str, ...], tokens: int) -> dict[str, Tensor]:
+    """The masks among the arguments of an attention that speak of single tokens."""
+    masks = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
+    return {name: mask for name, mask in masks.items() if mask.shape[-1] == tokens}

@@ -1,0 +1,126 @@
+"""State of the call that is being computed: by thread in eager code, on plain attributes in graphs.
+
+torch.compile cannot look into `threading.local`, and a graph must find the phase where it found it before.
+"""
+
+import threading
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..steps.clock import Call
+from ..tokens.grid import Grid
+from ..tokens.matching import Matching
+
+
+class BlockCall(NamedTuple):
+    """What a layer has to know of the call it is part of: enough to make the same choice again."""
+
+    call: Call
+    grid: Grid
+    tokens: int
+    batch: int
+
+
+class ThreadState(threading.local):
+    """State of the call that this thread computes. A copy of it is an empty one."""
+
+    def __init__(self) -> None:
+        self.call: Call | None = None  # of the model that was called last
+        self.in_model = False  # whether that model is still being computed
+        self.capturing = False  # whether into a CUDA graph
+        self.block: BlockCall | None = None  # of the layers that are being computed
+        self.matching: Matching | None = None  # of the block that is being computed
+        self.merging = False  # whether the part that is being computed was given merged tokens
+        self.source: Tensor | None = None  # the tokens whose kept rows were selected last
+        self.kept: Tensor | None = None
+
+    def __reduce__(self) -> Any:
+        return ThreadState, ()
+
+
+class GraphInputs:
+    """What graphs of one model read: whether the reduction is on, and the phase as a tensor.
+
+    `active` is a Python bool, hence two compiled graphs at most. The phase is a tensor of one element on the model's
+    device that is overwritten in place, so that replayed graphs see it move. Where a backward pass may still read it, a
+    new tensor is allocated instead.
+    """
+
+    def __init__(self) -> None:
+        self.active = True
+        self.phase_index = 0
+        self.phase = self.new_phase(torch.device("cpu"))
+        self.saved_for_backward = False
+        self.captured = False  # whether a captured graph reads the tensor, which knows no other
+        self.driven = False  # whether somebody drives the run, so that a graph need not look at timesteps
+        self.traced = False  # whether a compiled graph reads all this
+        self.calls = CallLock()
+        self.matching: Matching | None = None
+        self.merging = False
+
+    def show(self, call: Call) -> None:
+        moved = call.phase_index != self.phase_index
+        self.active, self.phase_index = call
+        if moved and self.saved_for_backward:
+            self.phase, self.saved_for_backward = self.new_phase(self.phase.device), False
+        elif moved:
+            self.phase.fill_(self.phase_index)
+
+    def move(self, call: Call, driven: bool) -> None:
+        """Shows a step that is about to be made, unless another thread computes a call with these inputs."""
+        self.calls.release()  # a step is made after the call, also where that was interrupted
+        if self.calls.acquire(wait=False):
+            self.driven = driven
+            self.show(call)
+            self.calls.release()
+
+    def begin_call(self, call: Call, device: torch.device) -> None:
+        """Shows a call of the model on a device. Calls with compiled graphs are made one after the other."""
+        if self.traced:
+            self.calls.acquire()
+        if self.phase.device != device:
+            self.phase = self.new_phase(device)
+        self.show(call)
+        self.captured |= is_capturing(device)
+        self.saved_for_backward = not self.captured and (self.saved_for_backward or torch.is_grad_enabled())
+
+    def end_call(self) -> None:
+        self.calls.release()
+
+    def new_phase(self, device: torch.device) -> Tensor:
+        """A tensor that may be overwritten outside of inference mode."""
+        with torch.inference_mode(False):
+            return torch.full((1,), self.phase_index, dtype=torch.long, device=device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"matching": None, "merging": False, "captured": False, "traced": False}
+
+
+class CallLock:
+    """Lock that one thread holds for a call of a model. Its holder may ask again, others can be told to wait."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.holder = 0
+
+    def acquire(self, wait: bool = True) -> bool:
+        if self.holder != threading.get_ident():
+            if not self.lock.acquire(blocking=wait):
+                return False
+            self.holder = threading.get_ident()
+        return True
+
+    def release(self) -> None:
+        if self.holder == threading.get_ident():
+            self.holder = 0
+            self.lock.release()
+
+    def __reduce__(self) -> Any:
+        return CallLock, ()
+
+
+def is_capturing(device: torch.device) -> bool:
+    """Whether what happens on this device now goes into a CUDA graph."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

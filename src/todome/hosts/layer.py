@@ -1,0 +1,46 @@
+"""What a host says of one layer of its model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ..tokens.grid import Grid
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One block with self-attention over image tokens, and where its parts are.
+
+    Attributes:
+        block: The module that is called with the tokens, (batch, tokens, channels).
+        holder: The module around it that sees the grid.
+        grid_of: The grid of the tokens, from what the holder is called with.
+        level: 1 = the finest resolution at which the model has self-attention.
+        scale: How often the latent was halved before it.
+        attention: The self-attention, which has `to_k` and `to_v`.
+        context: What the attention calls the tokens it makes keys and values of.
+        masks: What it may call a mask over keys.
+        extra_tokens: What it may call tokens that it puts in front of its own.
+        needs_all_keys: Whether the attention, as it is set up now, cannot do with fewer keys.
+        check: Raises where keys cannot be left out of the attention as it is set up now.
+        cross_attention: The attention to text, where there is one.
+        feed_forward: The feed-forward part, where there is one.
+        recomputed: The first module that sees the block's input where the block checkpoints its own inside.
+    """
+
+    block: nn.Module
+    holder: nn.Module
+    grid_of: Callable[[Any], Grid]
+    level: int
+    scale: int
+    attention: Any
+    context: str
+    masks: tuple[str, ...]
+    extra_tokens: str
+    needs_all_keys: Callable[[nn.Module], bool]
+    check: Callable[[nn.Module], None]
+    cross_attention: nn.Module | None
+    feed_forward: nn.Module | None
+    recomputed: nn.Module | None

@@ -114,29 +114,33 @@ def called_with(gradient: Callable[[], Any]) -> todome.Patch:
     return patch
 
 
-def test_the_turn_of_graphs_is_never_overwritten_before_the_backward_pass():
+def graph_inputs(patch: todome.Patch) -> Any:
+    (inputs,) = patch.clock.graph_inputs
+    return inputs
+
+
+def test_the_phase_of_graphs_is_never_overwritten_before_the_backward_pass():
     patch = called_with(torch.enable_grad)
-    before = patch.clock.turn_in_graphs
+    before = graph_inputs(patch).phase
     patch.at(4, 10)
-    assert (before.item(), patch.clock.turn_in_graphs.item()) == (3, 4)
+    assert (before.item(), graph_inputs(patch).phase.item()) == (3, 4)
 
 
-def test_a_captured_graph_is_never_left_behind(monkeypatch: pytest.MonkeyPatch):
+def test_a_captured_graph_is_never_left_behind():
     """It reads one place in memory for ever, whether gradients are on or not."""
     patch = called_with(torch.no_grad)
-    before = patch.clock.turn_in_graphs
-    with monkeypatch.context() as capture:
-        capture.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-        patch.clock.lend(torch.device("cuda"))
-    patch.clock.lend(torch.device("cpu"))
+    inputs = graph_inputs(patch)
+    before = inputs.phase
+    inputs.captured = True
+    inputs.begin_call(patch.clock.current_call(), torch.device("cpu"))
     patch.at(4, 10)
-    assert patch.clock.turn_in_graphs is before
+    assert inputs.phase is before
     assert before.item() == 4
 
 
-def test_the_turn_of_graphs_stays_where_it_is_without_gradients():
+def test_the_phase_of_graphs_stays_where_it_is_without_gradients():
     patch = called_with(torch.no_grad)
-    before = patch.clock.turn_in_graphs
+    before = graph_inputs(patch).phase
     patch.at(4, 10)
-    assert patch.clock.turn_in_graphs is before
+    assert graph_inputs(patch).phase is before
     assert before.item() == 4

@@ -39,9 +39,9 @@ class GridReader(Hook):
         if torch.compiler.is_compiling():
             self.before_in_graph(x)
             return
-        # kohya and older diffusers compute whole holders again
         state = self.context.state
         state.block = block = self.memory.choose(x, lambda: self.block_call(x), fresh=state.in_model)
+        state.recomputed_holder = None if state.in_model else self  # as kohya and older diffusers do
         if block.call.active:
             self.provide_tables(block.grid, x.device)
 
@@ -107,7 +107,8 @@ class LayerHook(Hook):
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.compiler.is_compiling():
             state = self.context.state
-            state.block = self.memory.choose(first(args, kwargs), lambda: state.block, fresh=state.in_model)
+            inside = state.in_model or state.recomputed_holder is self.reader
+            state.block = self.memory.choose(first(args, kwargs), lambda: state.block, fresh=inside)
 
     def before_inside(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Blocks that checkpoint their own inside are not called again, but their first layer sees the same input."""

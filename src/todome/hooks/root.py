@@ -5,10 +5,12 @@ do they run inside of it: then the scheduler or `patch.at` must say where the ru
 """
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo.eval_frame import skip_code
 
 from ..errors import invalid_value
 from ..reductions import AUTO_KEYS, format_grid
@@ -29,6 +31,12 @@ REPLICATED = (
 )
 
 
+def stays_eager(method: Callable[..., None]) -> Callable[..., None]:
+    """Keeps torch.compile from making a graph of a hook that it finds outside of all graphs; inside of one it may."""
+    skip_code(method.__code__)
+    return method
+
+
 class RootHook(Hook):
     """Begins and ends the calls of one model."""
 
@@ -47,17 +55,18 @@ class RootHook(Hook):
         self.clock.attached = True
         self.clock.graph_inputs.add(self.context.inputs)
 
+    @stays_eager
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A graph cannot tell steps apart: it ends here, unless a scheduler or `patch.at` says where the run is."""
+        if not torch.compiler.is_compiling() or not self.context.inputs.driven:
+            self.begin_call(module, args, kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+
+    @stays_eager
+    def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if not torch.compiler.is_compiling():
-            self.begin_call(module, args, kwargs)
-        elif not self.context.inputs.driven:
-            self.begin_call_outside(module, args, kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+            self.end_call(output is not None)  # pyright: ignore[reportAttributeAccessIssue]
 
     @torch.compiler.disable
-    def begin_call_outside(self, *call: Any) -> None:
-        """A graph cannot tell steps apart: it ends here, unless a scheduler or `patch.at` says where the run is."""
-        self.begin_call(*call)
-
     def begin_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         refuse_copies_of_the_call(module)
         latents = latents_among((*args, *kwargs.values()))
@@ -66,7 +75,7 @@ class RootHook(Hook):
         capturing, state = is_capturing(latents.device), self.context.state
         timestep = None if capturing else find_timestep(args, kwargs)
         state.call = self.memory.choose(latents, lambda: self.next_call(timestep, capturing))
-        state.in_model, state.capturing = True, capturing
+        state.in_model, state.recomputed_holder, state.capturing = True, None, capturing
         self.context.inputs.begin_call(state.call, latents.device)
         self.expect(latents)
 
@@ -85,16 +94,14 @@ class RootHook(Hook):
             for reader in self.readers:
                 reader.expect(latents)
 
-    def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
+    @torch.compiler.disable
+    def end_call(self, succeeded: bool) -> None:
         state = self.context.state
         state.in_model, state.source, state.kept = False, None, None
         self.context.inputs.end_call()
-        if output is not None:
-            self.warn_if_dense()  # pyright: ignore[reportAttributeAccessIssue]
+        if succeeded:
+            self.warn_if_dense()
 
-    @torch.compiler.disable
     def warn_if_dense(self) -> None:
         """Says once where "auto" found nothing to do; a silent no-op is what users of the peers suffer from."""
         tables = self.context.tables

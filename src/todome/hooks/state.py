@@ -30,6 +30,7 @@ class ThreadState(threading.local):
         self.call: Call | None = None  # of the model that was called last
         self.in_model = False  # whether that model is still being computed
         self.capturing = False  # whether into a CUDA graph
+        self.recomputed_holder: Any = None  # the reader of a holder that a backward pass computes as a whole
         self.block: BlockCall | None = None  # of the layers that are being computed
         self.matching: Matching | None = None  # of the block that is being computed
         self.merging = False  # whether the part that is being computed was given merged tokens

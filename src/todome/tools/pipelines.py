@@ -8,13 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import torch
-
 from ..errors import invalid_value
+from .devices import DTYPES as DTYPES
+from .devices import clear_about_memory, reachable_device, torch_dtype
 
 EMBEDDED = "todome-flowers"
-NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")  # as CUDA and MPS, Windows, Linux say it
-DTYPES = ("float32", "float16", "bfloat16")
 Size = tuple[int, int]  # width, height
 
 
@@ -116,17 +114,6 @@ def quiet_loading() -> Iterator[Any]:
             bars.enable_progress_bar()
 
 
-@contextmanager
-def clear_about_memory(what: str, remedy: str) -> Iterator[None]:
-    """Where memory runs out, says for what and what to do, whatever the device calls it."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not isinstance(error, MemoryError) and not any(phrase in str(error).lower() for phrase in NO_MEMORY):
-            raise
-        raise MemoryError(f"There is not enough memory for {what}. {remedy}.") from error
-
-
 def first_sentence(error: Exception) -> str:
     return str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
 
@@ -140,30 +127,6 @@ def check_text_to_image(pipe: Any, model: str) -> None:
 
 def denoiser(pipe: Any) -> Any:
     return getattr(pipe, "unet", None) or getattr(pipe, "transformer", None)
-
-
-def reachable_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device(
-            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        )
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise invalid_value(
-            "device", name, '"auto", "cpu", or a GPU that torch can reach here', '"auto" takes the best there is'
-        ) from None
-    return device
-
-
-def torch_dtype(name: str, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        return torch.float32 if device.type == "cpu" else torch.float16
-    if name not in DTYPES:
-        remedy = '"auto" is float16 on a GPU and float32 on a CPU'
-        raise invalid_value("dtype", name, f'"auto", {", ".join(DTYPES)}', remedy)
-    return getattr(torch, name)
 
 
 @contextmanager

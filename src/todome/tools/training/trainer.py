@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...errors import invalid_value
 from ...patch import Patch, apply
+from ..devices import check_bfloat16
 from ..pipelines import check_size, open_pipeline, quiet_loading, scheduler_named, size_step
 from .buckets import batch_at, bucket_sizes, grouped, nearest_bucket
 from .checkpoints import check_same
@@ -171,6 +172,8 @@ def settled(recipe: Recipe, pipe: Any, device: torch.device) -> Recipe:
 def usable_precision(precision: Precision, device: torch.device) -> Precision:
     if precision == "fp16" and device.type == "cpu":
         raise invalid_value("precision", precision, "no or bf16 on a CPU", "bf16 needs no scaling of the loss")
+    if precision == "bf16":
+        check_bfloat16(device, "precision", precision, instead="no")
     if precision != "auto":
         return precision
     if device.type != "cuda":

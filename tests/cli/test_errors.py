@@ -1,8 +1,10 @@
 """What a user can mend is told in full, in a sentence, with the right exit code; and nothing is lost or left behind."""
 
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
@@ -222,6 +224,18 @@ def test_an_option_the_pipeline_does_not_take(flowers, monkeypatch):
     text = r"guidance_scale=2 cannot be used. Allowed: nothing, StableDiffusionPipeline does not take it. Leave it out."
     with pytest.raises(ValueError, match=f"^{text}$"):
         make_picture(Settings("a", guidance=2), flowers)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"seed": np.int64(3)}, {"steps": np.int64(3)}, {"guidance": np.float32(3)}, {"model": Path("a")}],
+    ids=str,
+)
+def test_settings_that_no_file_could_hold_are_refused_before_drawing(given):
+    ((name, value),) = given.items()
+    allowed = "Allowed: what JSON can hold, as settings are written so. Convert it with int(), float() or str()."
+    with pytest.raises(ValueError, match=re.escape(f"{name}={value!r} cannot be used. {allowed}")):
+        Settings("a", **given)
 
 
 def test_a_file_that_exists_is_kept(refused, run, opened_once):

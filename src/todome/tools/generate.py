@@ -76,6 +76,17 @@ class Settings:
                 "guidance", self.guidance, "a number of at least 0", "1 is no guidance, 3 to 8 is usual"
             )
         check_scheduler(self.scheduler)
+        for name, value in asdict(self).items():
+            check_writable(name, value)
+
+
+def check_writable(field: str, value: Any) -> None:
+    """Refuses what could not be written into the file of a picture, before the picture is drawn."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        remedy = "Convert it with int(), float() or str()"
+        raise invalid_value(field, value, "what JSON can hold, as settings are written so", remedy) from None
 
 
 def recommended(model: str = EMBEDDED) -> Settings:

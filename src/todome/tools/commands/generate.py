@@ -1,5 +1,7 @@
 """`todome generate`: pictures from a prompt."""
 
+import shlex
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +28,9 @@ from .options import (
 
 reduced = partial(typer.Option, rich_help_panel="How much to reduce")
 
-AGAIN = "Make this picture of todome's again; other options change it."
+AGAIN = (
+    "Make this picture of todome's again; other options change it. Asks before it uses another model than todome's own."
+)
 PIPELINE = "A text-to-image pipeline of diffusers." + by_default(f"{EMBEDDED}, which is embedded")
 FACTOR = "Keep 1 key in F x F at level 1, the finest; 4,2 is for levels 1 and 2; auto goes by the size."
 FACTORS = FACTOR + by_default("2 for the embedded model, else auto")
@@ -68,11 +72,23 @@ def generate(
 
     if prompt is None and like is None:
         raise typer.BadParameter("Say what to draw, or name a picture to make again with --like.", param_hint="PROMPT")
-    base = settings_of(like) if like else recommended(model or EMBEDDED)
+    base = replace(settings_of(like), device="auto") if like else recommended(model or EMBEDDED)
+    if like and model is None:
+        confirm_model(base.model, like)
     given = {"prompt": prompt, "negative": negative, "model": model, "seed": seed, "size": parsed_size(size)}
     given |= {"steps": steps, "guidance": guidance, "scheduler": scheduler, "device": device, "dtype": dtype}
     reduction = chosen(base.reduction, factor, ratio, dense, present(phase=phase, start=start, stop=stop))
     save(replace(base, **present(**given), reduction=reduction), numbered(out, count), force)
+
+
+def confirm_model(model: str, like: Path) -> None:
+    """Asks before a model is used that a picture names, which may come from anywhere, and not the user."""
+    if model == EMBEDDED:
+        return
+    if not sys.stdin.isatty():
+        text = f"{str(like)!r} names the model {model!r}. If you trust it, say so with --model {shlex.quote(model)}."
+        raise typer.BadParameter(text, param_hint="--like")
+    typer.confirm(f"{str(like)!r} names the model {model!r}. Use it?", abort=True, err=True)
 
 
 def save(settings: Any, outs: list[Path], force: bool) -> None:

@@ -64,7 +64,7 @@ def survives(code: str) -> bool:
 
 
 @contextmanager
-def clear_about_memory(what: str, remedy: str) -> Iterator[None]:
+def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
     """Where memory runs out, says for what and what to do, whatever the device calls it."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all."""
+"""Files and folders that are there whole or not at all, and that replace nothing unasked."""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..errors import invalid_value
+
+FORMATS = {  # by the ending of a file: a name for it, and what speaks for it
+    ".png": ("picture.png", "the format that holds the settings"),
+    ".html": ("report.html", "which a browser opens"),
+}
 UNFINISHED = ".*.part"  # what a process that was killed may leave behind
 
 
@@ -29,3 +35,24 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     with atomic_write(path) as unfinished:
         unfinished.mkdir()
         yield unfinished
+
+
+def check_out(path: Path, *, ending: str = ".png", force: bool = False) -> None:
+    """Refuses a file that could not be written or would replace another one: to be asked before any work is done."""
+    folder, name = path.parent, str(path)
+    if path.suffix.lower() != ending:
+        example, reason = FORMATS[ending]
+        remedy = f"Use {path.with_suffix(ending) if path.name else example}"
+        raise invalid_value("out", name, f"a name that ends in {ending}, {reason}", remedy)
+    if not folder.is_dir():
+        raise invalid_value(
+            "out", name, "a file in a folder that exists", f"Make the folder {folder} first", FileNotFoundError
+        )
+    if path.is_dir():
+        raise invalid_value("out", name, "a file, and this is a folder", "Choose another name", IsADirectoryError)
+    if not os.access(folder, os.W_OK):
+        remedy = f"Choose another folder than {folder}"
+        raise invalid_value("out", name, "a file in a folder you may write to", remedy, PermissionError)
+    if path.exists() and not force:
+        remedy = "Choose another name, or overwrite it with --force"
+        raise invalid_value("out", name, "a file that does not exist yet", remedy, FileExistsError)

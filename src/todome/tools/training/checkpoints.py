@@ -1,4 +1,4 @@
-"""Where a training can go on: folders that are there whole or not at all, the newest few of them.
+"""Checkpoints of a training: folders that are there whole or not at all, the newest few of them.
 
 RUN/checkpoints/000250/lora.safetensors   the LoRA as it is then, to be tried
 RUN/checkpoints/000250/state.pt           what the training needs to go on

@@ -1,4 +1,4 @@
-"""What a user can mend is told in full, in a sentence, with the right exit code; and nothing is lost or left behind."""
+"""What a user can put right is said in full, in a sentence, with the right exit code; and nothing is lost or left behind."""
 
 import re
 from pathlib import Path

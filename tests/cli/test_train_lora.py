@@ -1,4 +1,4 @@
-"""`todome train-lora`: from a folder of pictures to a file; what a user can mend is told in a sentence."""
+"""`todome train-lora`: from a folder of pictures to a file; what a user can put right is said in a sentence."""
 
 import os
 import signal

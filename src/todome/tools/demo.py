@@ -22,7 +22,7 @@ METHODS: dict[str, Reduction | None] = {
     "ToDo": Downsample(2, phase="fixed"),
     "todome": Downsample(2),
 }
-ATTENTION_SEES = {
+NOTES = {
     "dense": "every key",
     "ToMe": "half of the tokens merged",
     "ToDo": "1 key in 4, always the same",
@@ -66,9 +66,7 @@ def as_table(results: Sequence[Result]) -> Table:
     table = Table("method", "attention sees", "seconds", "speed-up", "PSNR to dense")
     for result in results:
         close = "" if result.made is result.dense else result.closeness
-        table.add_row(
-            result.name, ATTENTION_SEES[result.name], f"{result.made.seconds:.1f}", f"{result.speedup:.2f}x", close
-        )
+        table.add_row(result.name, NOTES[result.name], f"{result.made.seconds:.1f}", f"{result.speedup:.2f}x", close)
     return table
 
 
@@ -83,9 +81,9 @@ def as_sheet(results: Sequence[Result]) -> Image.Image:
 def as_column(result: Result) -> Column:
     seconds = f"{result.made.seconds:.1f} s"
     if result.made is result.dense:
-        return Column(result.made.picture, result.name, [ATTENTION_SEES[result.name], seconds])
+        return Column(result.made.picture, result.name, [NOTES[result.name], seconds])
     lines = [
-        ATTENTION_SEES[result.name],
+        NOTES[result.name],
         f"{seconds}, {result.speedup:.2f}x as fast",
         f"PSNR to dense: {result.closeness}",
     ]

@@ -1,6 +1,5 @@
 """`todome generate`: pictures from a prompt."""
 
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -28,11 +27,11 @@ from .options import (
     without_none,
 )
 
-AGAIN = (
-    "Make this picture of todome's again; other options change it. Asks before it uses another model than todome's own."
-)
+AGAIN = "Make this picture of todome's again; other options change it. Asks before it uses a model it names."
 PIPELINE = "A text-to-image pipeline of diffusers." + by_default(f"{EMBEDDED}, which is embedded")
 PHASES = "Which keys to keep: others at every step, always the same (ToDo), or by chance." + by_default("dither")
+START = "Dense before this share of the steps." + by_default(0)
+STOP = "Dense after this share of the steps." + by_default(1)
 SEED = "The same seed gives the same picture." + by_default(0)
 
 
@@ -52,10 +51,8 @@ def generate(
     ratio: Annotated[list[str] | None, reduction_option(metavar="R", help=RATIOS)] = None,
     dense: Annotated[bool, reduction_option("--dense", help="Reduce nothing.")] = False,
     phase: Annotated[Phase | None, reduction_option(help=PHASES)] = None,
-    start: Annotated[
-        float | None, reduction_option(help="Dense before this share of the steps." + by_default(0))
-    ] = None,
-    stop: Annotated[float | None, reduction_option(help="Dense after this share of the steps." + by_default(1))] = None,
+    start: Annotated[float | None, reduction_option(help=START)] = None,
+    stop: Annotated[float | None, reduction_option(help=STOP)] = None,
     out: Annotated[Path, machine_option("--out", "-o", metavar="FILE.png", help="Where the picture goes.")],
     device: Annotated[str | None, machine_option(metavar="NAME", help=DEVICE + by_default("auto"))] = None,
     dtype: Annotated[str | None, machine_option(metavar="NAME", help=DTYPE + by_default("auto"))] = None,
@@ -76,9 +73,8 @@ def generate(
         confirm_model(base.model, like)
     given = {"prompt": prompt, "negative": negative, "model": model, "seed": seed, "size": parse_size(size)}
     given |= {"steps": steps, "guidance": guidance, "scheduler": scheduler, "device": device, "dtype": dtype}
-    reduction = choose_reduction(
-        base.reduction, factor, ratio, dense, without_none(phase=phase, start=start, stop=stop)
-    )
+    rest = without_none(phase=phase, start=start, stop=stop)
+    reduction = choose_reduction(base.reduction, factor, ratio, dense, rest)
     save(replace(base, **without_none(**given), reduction=reduction), picture_files(out, count), force)
 
 
@@ -87,7 +83,7 @@ def confirm_model(model: str, like: Path) -> None:
     if model == EMBEDDED:
         return
     if not sys.stdin.isatty():
-        text = f"{str(like)!r} names the model {model!r}. If you trust it, say so with --model {shlex.quote(model)}."
+        text = f"{str(like)!r} names the model {model!r}. If you trust it, say so with --model {model!r}."
         raise typer.BadParameter(text, param_hint="--like")
     typer.confirm(f"{str(like)!r} names the model {model!r}. Use it?", abort=True, err=True)
 

@@ -57,9 +57,7 @@ def train_lora(
         list[str] | None, sample_option(metavar="PROMPT", help="Draw this; may be given several times.")
     ] = None,
     sample_every: Annotated[int, sample_option(help="Steps from one time to the next.")] = 250,
-    sample_reduced: Annotated[
-        bool, sample_option("--sample-reduced", help="Draw with the reduction, dithered.")
-    ] = False,
+    sample_reduced: Annotated[bool, sample_option("--sample-reduced", help="Draw them reduced, dithered.")] = False,
     out: Annotated[Path, machine_option("--out", "-o", metavar="NAME.safetensors", help=OUT)],
     save_every: Annotated[int, machine_option(help="Steps from checkpoint to checkpoint.")] = 250,
     keep: Annotated[int, machine_option(help="How many checkpoints to keep.")] = 2,
@@ -67,9 +65,7 @@ def train_lora(
     force: Annotated[bool, machine_option("--force", help="Start over, and overwrite what is there.")] = False,
     precision: Annotated[str, machine_option(metavar="NAME", help=PRECISION)] = "auto",
     checkpointing: Annotated[bool, machine_option("--checkpointing", help="Less memory, more time.")] = False,
-    compile: Annotated[
-        bool, machine_option("--compile", help="Compile the model with torch.compile: one graph for each size.")
-    ] = False,
+    compile: Annotated[bool, machine_option("--compile", help="Compile it with torch.compile.")] = False,
     cpu: Annotated[bool, machine_option("--cpu", help="Leave a GPU alone.")] = False,
 ) -> None:
     """Trains a LoRA on a folder of pictures, with attention on fewer tokens.

@@ -48,7 +48,8 @@ def train_step(
     """One step of the optimiser from the mean loss of some batches, which is returned.
 
     Args:
-        unet: The UNet whose trainable parameters the optimiser has; in DistributedDataParallel, gradients are averaged once.
+        unet: UNet whose trainable parameters the optimiser has; in DistributedDataParallel, gradients are averaged
+            once.
         schedule: As for `loss_of`.
         optimiser: Optimiser of the parameters that learn.
         batches: Batches, each with a generator of its own.

@@ -22,7 +22,7 @@ def lora_metadata(reduction: Reduction | None, **training: Any) -> dict[str, str
 
 
 def kohya_metadata(reduction: Reduction | None) -> dict[str, str]:
-    """The reduction as kohya's pull request for token downsampling writes it. It knows no automatic factor and no merging."""
+    """The reduction as kohya's pull request for token downsampling writes it, which has no "auto" and no merging."""
     if not isinstance(reduction, Downsample) or reduction.factor == "auto":
         return {}
     factors = [float(factor) for factor in as_tuple(reduction.factor)]

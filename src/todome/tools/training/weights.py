@@ -46,7 +46,7 @@ def lora_weights(unet: Any) -> dict[str, Tensor]:
 
 
 def write_lora(unet: Any, path: Path, metadata: Mapping[str, str]) -> None:
-    """Writes the LoRA. The bytes are written here: files that safetensors itself writes can be read by their owner alone."""
+    """Writes the LoRA. Not by safetensors itself, whose files can be read by their owner alone."""
     from safetensors.torch import save
 
     with atomic_write(path) as unfinished:

@@ -1,4 +1,4 @@
-"""What a user can put right is said in full, in a sentence, with the right exit code; and nothing is lost or left behind."""
+"""Errors a user can put right: a full sentence and the right exit code; nothing is lost or left behind."""
 
 import re
 from pathlib import Path

@@ -2,6 +2,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Bytecode is written even where the environment forbids it: every process would compile thousands of modules anew.
 export PYTHONDONTWRITEBYTECODE =
+# Some processors claim AMX and lack it: every product in bfloat16 would end the process with an illegal instruction.
+export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 .PHONY: setup demo app docs notebook test lint format
 

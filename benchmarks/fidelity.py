@@ -33,7 +33,8 @@ from todome.tools.measuring.machine import about
 from todome.tools.measuring.runs import write_json
 from todome.tools.measuring.timing import now
 from todome.tools.metrics import LPIPS, Inception, frechet_distance, high_frequency, psnr, ssim
-from todome.tools.pipelines import open_pipeline, scheduled
+from todome.tools.pipelines import open_pipeline
+from todome.tools.schedulers import use_scheduler
 
 GUIDANCE = 3.0
 BATCH = {256: 200, 512: 32}
@@ -132,7 +133,7 @@ class Studio:
     def draw(self, prompts: Sequence[str], seed: int, case: Case) -> tuple[Tensor, float]:
         """Pictures (N, 3, px, px) in bytes, and the seconds of the denoiser's loop."""
         made, seconds = [], 0.0
-        with scheduled(self.pipe, case.scheduler), METHODS[case.method](self.pipe):
+        with use_scheduler(self.pipe, case.scheduler), METHODS[case.method](self.pipe):
             for at in range(0, len(prompts), BATCH[case.px]):
                 batch = list(prompts[at : at + BATCH[case.px]])
                 noise = [torch.Generator(self.device).manual_seed(seed + at + i) for i in range(len(batch))]

@@ -21,8 +21,8 @@ from posters import CAPTIONS
 from todome.tools.measuring.evaluation import carry_out, plan_for
 from todome.tools.measuring.methods import Method, method_named
 from todome.tools.measuring.runs import picture_path, write_json
-from todome.tools.pictures import INK, MARGIN, TEXT, write
 from todome.tools.pipelines import open_pipeline
+from todome.tools.sheets import INK, MARGIN, TEXT, draw_line
 from todome.tools.training.lora import Recipe, train
 
 TRAINED = ["dense", "todome:2,phase=random", "todome:4,phase=random", "todo:4"]
@@ -52,9 +52,9 @@ def sheet(pictures: Sequence[Sequence[Image.Image]]) -> Image.Image:
     page = Image.new("RGB", (left + len(SHOWN) * side, top + len(SHOWN) * side), "white")
     draw = ImageDraw.Draw(page)
     for i, name in enumerate(SHOWN):
-        write(draw, (left + i * side, top // 3), f"sampled {name}", TEXT, INK, side)
-        write(draw, (TEXT // 2, top + i * side + side // 2 - TEXT), "trained", TEXT, INK, left)
-        write(draw, (TEXT // 2, top + i * side + side // 2 + 4), name, TEXT, INK, left)
+        draw_line(draw, (left + i * side, top // 3), f"sampled {name}", TEXT, INK, side)
+        draw_line(draw, (TEXT // 2, top + i * side + side // 2 - TEXT), "trained", TEXT, INK, left)
+        draw_line(draw, (TEXT // 2, top + i * side + side // 2 + 4), name, TEXT, INK, left)
         for k, picture in enumerate(pictures[i]):
             page.paste(picture, (left + k * side, top + i * side))
     return page

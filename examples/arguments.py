@@ -4,8 +4,9 @@ from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from todome.tools.pictures import check_out
-from todome.tools.pipelines import Size, reachable_device, torch_dtype
+from todome.tools.devices import reachable_device, torch_dtype
+from todome.tools.files import check_out
+from todome.tools.pipelines import Size
 
 
 def parser_for(about: str | None, **defaults: Any) -> ArgumentParser:

@@ -36,18 +36,19 @@ import todome
 from todome import Downsample
 from todome.reductions import AUTO_KEYS, Reduction
 from todome.tokens.grid import kept_count, kept_rows, smallest_factor
-from todome.tools.demo import as_sheet, as_table, as_tensor, compare
-from todome.tools.generate import Generated, make_picture, recommended
+from todome.tools.demo import as_sheet, as_table, compare
+from todome.tools.generate import Generated, make_picture, recommended_settings
 from todome.tools.measuring.machine import chip
 from todome.tools.measuring.subjects import own_size
 from todome.tools.measuring.timing import measuring, milliseconds, spread
 from todome.tools.metrics import psnr
+from todome.tools.pictures import as_tensor
 from todome.tools.pipelines import EMBEDDED, format_size, open_pipeline
 
 model = os.environ.get("TODOME_MODEL", EMBEDDED)
 pipe = open_pipeline(model)
 pipe.set_progress_bar_config(disable=True)
-usual = recommended(model)
+usual = recommended_settings(model)
 
 prompt = os.environ.get("TODOME_PROMPT", "white daisies")
 size = os.environ.get("TODOME_SIZE", format_size(usual.size or own_size(pipe)))

@@ -5,6 +5,8 @@ import os
 import shutil
 from collections.abc import Iterator
 
+# Before anything imports torch: some processors claim AMX and lack it, and bfloat16 would end the process.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # it misses a torchvision that nothing here uses
 

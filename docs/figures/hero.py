@@ -13,11 +13,11 @@ from PIL import Image, ImageDraw
 
 from todome import Downsample
 from todome.tools.demo import Result
-from todome.tools.generate import Generated, make_picture, recommended
-from todome.tools.pictures import GREY, INK, NAME, TEXT, write
+from todome.tools.generate import Generated, make_picture, recommended_settings
 from todome.tools.pipelines import format_size, open_pipeline
+from todome.tools.sheets import GREY, INK, NAME, TEXT, draw_line
 
-SETTINGS = replace(recommended(), prompt="a field of red tulips", size=(640, 320), reduction=None)
+SETTINGS = replace(recommended_settings(), prompt="a field of red tulips", size=(640, 320), reduction=None)
 REDUCED = replace(SETTINGS, reduction=Downsample(3))
 BELOW = 84  # pixels, for the captions
 
@@ -36,8 +36,8 @@ def halves(dense: Generated, reduced: Generated) -> Image.Image:
         middle: (f"todome: {reduced.seconds:.0f} s", f"1 key in 9, {result.closeness} from dense"),
     }
     for left, (name, line) in captions.items():
-        write(draw, (left + 8, height + 16), name, NAME, INK, middle - 16)
-        write(draw, (left + 8, height + 16 + NAME + 12), line, TEXT, GREY, middle - 16)
+        draw_line(draw, (left + 8, height + 16), name, NAME, INK, middle - 16)
+        draw_line(draw, (left + 8, height + 16 + NAME + 12), line, TEXT, GREY, middle - 16)
     return page
 
 

@@ -1,9 +1,7 @@
-"""What a run keeps on disk. A file is written beside its place and then moved there: a cut never leaves half of one."""
+"""Files of a training run: weights, the state to go on from, and a log. None is ever there by half."""
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +9,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """Where to write what becomes `path` once it is complete."""
-    beside = path.with_suffix(".tmp")
-    try:
-        yield beside
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+from todome.tools.files import atomic_write
 
 
 def write_weights(run: Path, name: str, weights: Mapping[str, Tensor]) -> None:
     """The weights of one part, as they will be used."""
     tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
-    with written_whole(run / f"{name}.safetensors") as beside:
+    with atomic_write(run / f"{name}.safetensors") as beside:
         save_file(tensors, beside)
 
 
@@ -36,7 +25,7 @@ def read_weights(run: Path, name: str) -> dict[str, Tensor]:
 
 def write_state(run: Path, name: str, state: Mapping[str, Any]) -> None:
     """Everything needed to go on: weights, optimiser, counters."""
-    with written_whole(run / f"{name}.state") as beside:
+    with atomic_write(run / f"{name}.state") as beside:
         torch.save(dict(state), beside)
 
 

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from checkpoints import written_whole
 from safetensors.torch import load_file
 from torch import Tensor
+
+from todome.tools.files import atomic_write
 
 
 class Entry(NamedTuple):
@@ -18,7 +19,7 @@ class Entry(NamedTuple):
 
 
 def write_entries(run: Path, entries: list[Entry]) -> None:
-    with written_whole(run / "labels.json") as beside:
+    with atomic_write(run / "labels.json") as beside:
         beside.write_text(json.dumps([entry._asdict() for entry in entries], indent=0))
 
 

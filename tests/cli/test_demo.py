@@ -9,7 +9,7 @@ from PIL import Image
 from todome.hooks.modules import clocks_on
 from todome.tools.demo import METHODS, as_column, compare
 from todome.tools.generate import Settings
-from todome.tools.pictures import MARGIN
+from todome.tools.sheets import MARGIN
 
 
 def test_four_pictures_and_their_numbers(run, flowers, monkeypatch):

@@ -15,9 +15,10 @@ from transformers.utils import logging as bars
 
 import todome
 from todome import Downsample, Merge
-from todome.tools.generate import Generated, Settings, make_picture, recommended, settings_of
+from todome.tools.generate import Generated, Settings, make_picture, recommended_settings, settings_of
 from todome.tools.pictures import read_texts
-from todome.tools.pipelines import SCHEDULERS, open_pipeline, size_step
+from todome.tools.pipelines import open_pipeline, size_step
+from todome.tools.schedulers import SCHEDULERS
 
 SMALL = ("--size", "64x64", "--steps", 2, "--device", "cpu")
 
@@ -67,7 +68,7 @@ def test_width_comes_first(run, opened_once):
 )
 def test_a_picture_made_again_from_itself_is_the_same_file(run, options):
     assert run("generate", "a tulip, ünïcode\nand lines", "-o", "one.png", *SMALL, *options).exit_code == 0
-    assert run("generate", "--like", "one.png", "-o", "again.png").exit_code == 0
+    assert run("generate", "--like", "one.png", "--device", "cpu", "-o", "again.png").exit_code == 0
     assert Path("one.png").read_bytes() == Path("again.png").read_bytes()
 
 
@@ -211,6 +212,6 @@ def test_from_python_the_pipeline_opens_by_itself():
     assert made.reduced == "dense"
 
 
-def test_what_is_recommended():
-    assert recommended() == Settings(size=(256, 256), steps=25, guidance=3.0, reduction=Downsample(2))
-    assert recommended("some/model") == Settings(model="some/model", reduction=Downsample("auto"))
+def test_what_is_recommended_settings():
+    assert recommended_settings() == Settings(size=(256, 256), steps=25, guidance=3.0, reduction=Downsample(2))
+    assert recommended_settings("some/model") == Settings(model="some/model", reduction=Downsample("auto"))

@@ -14,6 +14,7 @@ from todome import __version__
 from todome.tools.install import COMFYUI, MARKER, PACKAGE, WEBUI, install
 
 WEBUI_MARKS = "webui.py or launch.py, modules, extensions"
+LINKS = pytest.mark.skipif(os.name == "nt", reason="links need a right of their own there")
 PUT_INTO = {
     "webui": (
         "extensions/todome-extension",
@@ -47,7 +48,9 @@ def test_it_is_copied_and_taken_away_again(run, hosts, host):
     put = hosts / host / folder
     assert (put / entry).is_file()
     assert (put / "vendor/todome/patch.py").is_file()
-    assert not any("__pycache__" in path or "vendor/todome/integrations" in path for path in tree(put))
+    assert not any("__pycache__" in path for path in tree(put))
+    left_out = {path.name for path in PACKAGE.iterdir()} - {path.name for path in (put / "vendor/todome").iterdir()}
+    assert left_out - {"__pycache__"} == {"__main__.py", "tools"}
     told = run("install", f"--{host}", host, "--uninstall")
     assert (told.exit_code, told.stdout) == (0, f"Removed: {host}/{folder}. Restart {title}.\n")
     assert tree(hosts) == before
@@ -74,13 +77,14 @@ def test_the_home_folder(run, hosts, monkeypatch):
     assert (hosts / "webui/extensions/todome-extension").is_dir()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need a right of their own there")
+@LINKS
 def test_it_is_linked(run, hosts):
     before = tree(hosts)
     told = run("install", "--webui", "webui", "--link")
     assert told.stdout == f"Linked to webui/{PUT_INTO['webui'][0]}. Restart {PUT_INTO['webui'][1]}.\n"
     put = hosts / "webui/extensions/todome-extension"
-    assert (put / "vendor/todome").resolve() == PACKAGE.resolve()
+    assert (put / "vendor/todome/patch.py").resolve() == (PACKAGE / "patch.py").resolve()
+    assert not (put / "vendor/todome/tools").exists()
     assert (put / "scripts").is_symlink()
     assert run("install", "--webui", "webui", "--uninstall").exit_code == 0
     assert tree(hosts) == before
@@ -173,11 +177,114 @@ def test_a_copy_without_integrations(refused, hosts, monkeypatch):
     assert told.replace(" ", "") == f"todome={str(PACKAGE)!r} cannot be used. {text}".replace(" ", "")
 
 
-def test_the_copy_works_where_todome_is_not_installed(hosts):
-    folder = install(COMFYUI, hosts / "comfyui")
-    code = f"import sys; sys.path.insert(0, {str(folder / 'vendor')!r}); import todome; print(todome.__file__)"
-    done = subprocess.run([sys.executable, "-Ic", code], capture_output=True, text=True, check=True)
-    assert Path(done.stdout.strip()) == folder / "vendor/todome/__init__.py"
+ALONE = """
+import sys
+sys.path.insert(0, {vendor!r})
+import diffusers, todome
+unet = diffusers.UNet2DConditionModel(
+    sample_size=8, block_out_channels=(8, 8), down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+    up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"), layers_per_block=1, norm_num_groups=4, cross_attention_dim=8,
+    attention_head_dim=4,
+)
+print(todome.__file__)
+print(len(str(todome.apply(unet, todome.Downsample(2)))) > 0, "todome.tools" in sys.modules)
+todome.remove(unet)
+try:
+    todome.bench
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("link", [False, pytest.param(True, marks=LINKS)])
+def test_the_copy_is_the_core_and_works_alone(hosts, link):
+    folder = install(COMFYUI, hosts / "comfyui", link)
+    code = ALONE.format(vendor=str(folder / "vendor"))
+    done = subprocess.run([sys.executable, "-Ic", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    file, works, says = done.stdout.splitlines()
+    assert Path(file) == folder / "vendor/todome/__init__.py"
+    assert works == "True False"
+    assert says == "No module named 'todome.tools'"
+
+
+@pytest.fixture
+def put(hosts: Path) -> Path:
+    """A webui into which todome was installed, and something precious beside it."""
+    (hosts / "precious.txt").write_text("a user's own")
+    return install(WEBUI, hosts / "webui")
+
+
+def list_too(folder: Path, *names: str) -> None:
+    marker = json.loads((folder / MARKER).read_text())
+    (folder / MARKER).write_text(json.dumps({**marker, "files": [*marker["files"], *names]}))
+
+
+@pytest.mark.parametrize("more", [(), ("--uninstall",)])
+@pytest.mark.parametrize("name", ["../../../precious.txt", "{hosts}/precious.txt", "scripts/../../x", "..", ".", ""])
+def test_a_marker_that_lists_what_is_outside(refused, hosts, put, name, more):
+    name = name.format(hosts=hosts)
+    list_too(put, name)
+    before = tree(hosts)
+    remedy = f"It lists {name!r}: nothing was removed; remove it by hand."
+    text = (
+        f"folder='webui/{PUT_INTO['webui'][0]}' cannot be used. Allowed: one whose {MARKER} lists files of this folder."
+    )
+    assert refused("install", "--webui", "webui", *more).replace(" ", "") == f"{text} {remedy}".replace(" ", "")
+    assert tree(hosts) == before
+
+
+@LINKS
+def test_a_file_that_is_reached_through_a_link(refused, hosts, put):
+    (put / "out").symlink_to(hosts, target_is_directory=True)
+    list_too(put, "out/precious.txt")
+    before = tree(put)
+    assert "It lists 'out/precious.txt': nothing was removed" in refused("install", "--webui", "webui", "--uninstall")
+    assert (hosts / "precious.txt").is_file()
+    assert tree(put) == before
+
+
+@LINKS
+def test_of_a_link_the_link_alone_is_removed(run, hosts, put):
+    (hosts / "folder").mkdir()
+    (hosts / "folder/mine.txt").touch()
+    (put / "file").symlink_to(hosts / "precious.txt")
+    (put / "link").symlink_to(hosts / "folder", target_is_directory=True)
+    list_too(put, "file", "link")
+    assert run("install", "--webui", "webui", "--uninstall").exit_code == 0
+    assert not put.exists()
+    assert (hosts / "precious.txt").read_text() == "a user's own"
+    assert (hosts / "folder/mine.txt").is_file()
+
+
+@LINKS
+@pytest.mark.parametrize("linked", ["", MARKER])
+def test_a_folder_or_a_marker_that_is_a_link(refused, hosts, put, linked):
+    elsewhere = (put / linked).rename(hosts / "elsewhere")
+    (put / linked).symlink_to(elsewhere, target_is_directory=not linked)
+    text = f"Allowed: a folder into which todome was installed, with {MARKER}. Nothing was removed."
+    assert refused("install", "--webui", "webui", "--uninstall") == f"webui='webui' cannot be used. {text}"
+    assert "Allowed: one that does not exist, or that todome install has made." in refused(
+        "install", "--webui", "webui"
+    )
+    assert (put / "scripts/todome_webui.py").is_file()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": [1]}', '{"files": 3}'])
+def test_a_marker_that_cannot_be_read(refused, hosts, put, text):
+    (put / MARKER).write_text(text)
+    before = tree(hosts)
+    for more in ((), ("--uninstall",)):
+        assert "It cannot be read: nothing was removed" in refused("install", "--webui", "webui", *more)
+    assert tree(hosts) == before
+
+
+def test_a_folder_in_place_of_a_file_stays(run, put):
+    (put / "scripts/todome_webui.py").unlink()
+    (put / "scripts/todome_webui.py").mkdir()
+    (put / "scripts/todome_webui.py/mine.txt").touch()
+    assert run("install", "--webui", "webui", "--uninstall").exit_code == 0
+    assert tree(put) == ["scripts", "scripts/todome_webui.py", "scripts/todome_webui.py/mine.txt"]
 
 
 def test_a_wheel_holds_the_integrations(tmp_path):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from todome.tools.pictures import MARGIN, Column, difference, read_texts, sheet, write_png
+from todome.tools.pictures import difference, read_texts, write_png
+from todome.tools.sheets import MARGIN, Column, draw_sheet
 
 GREY = Image.new("RGB", (8, 8), (100, 100, 100))
 
@@ -56,7 +57,7 @@ def test_differences_are_made_brighter():
 def test_a_sheet_is_white_around_its_pictures():
     colours = ("red", "green", "blue")
     columns = [Column(Image.new("RGB", (64, 64), colour), colour, ["one", "two"]) for colour in colours]
-    page = sheet("a title " * 99, "below it", [*columns, columns[0]._replace(below=GREY)], "a note " * 9)
+    page = draw_sheet("a title " * 99, "below it", [*columns, columns[0]._replace(below=GREY)], "a note " * 9)
     pixels = np.asarray(page)
     for edge in (pixels[:MARGIN], pixels[-MARGIN:], pixels[:, :MARGIN], pixels[:, -MARGIN:]):
         assert (edge == 255).all()

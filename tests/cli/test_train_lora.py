@@ -1,4 +1,4 @@
-"""`todome train-lora`: from a folder of pictures to a file; what a user can mend is told in a sentence."""
+"""`todome train-lora`: from a folder of pictures to a file; what a user can put right is said in a sentence."""
 
 import os
 import signal
@@ -9,8 +9,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from todome import Downsample, Merge
-from todome.tools.cli import lacking
-from todome.tools.commands.train_lora import drawn_with
+from todome.tools.commands.train_lora import sampling_reduction
+from todome.tools.extras import missing_package
 from todome.tools.training.metadata import reduction_in, training_in
 from todome.tools.training.trainer import Trainer
 
@@ -67,10 +67,10 @@ def test_the_reduction_that_is_asked_for(run, monkeypatch, model, options, reduc
     assert recipes[0].reduction == reduction
 
 
-def test_samples_are_drawn_with_what_suits_pictures():
-    assert drawn_with(None) is None
-    assert drawn_with(Downsample((4, 2), phase="random", stop=0.5, seed=3)) == Downsample((4, 2), seed=3)
-    assert drawn_with(Merge(0.3, stop=0.5)) == Merge(0.3)
+def test_samples_are_sampling_reduction_what_suits_pictures():
+    assert sampling_reduction(None) is None
+    assert sampling_reduction(Downsample((4, 2), phase="random", stop=0.5, seed=3)) == Downsample((4, 2), seed=3)
+    assert sampling_reduction(Merge(0.3, stop=0.5)) == Merge(0.3)
 
 
 def test_interrupted_and_resumed(run, refused, folder, monkeypatch):
@@ -135,4 +135,4 @@ def test_help_and_what_it_needs(run):
     help = run("train-lora", "--help").stdout
     assert "accelerate launch" in help
     text = 'Error: This needs peft, which is missing. Install it: pip install "todome[train]"'
-    assert lacking(ModuleNotFoundError(name="peft.utils")) == text
+    assert missing_package(ModuleNotFoundError(name="peft.utils")) == text

@@ -14,7 +14,7 @@ from runs import state_of
 from safetensors.torch import load_file
 from words import vocabulary
 
-from todome.tools.pipelines import quiet_loading
+from todome.tools.quiet import quiet_loading
 
 
 def test_the_whole_training_ends_in_a_pipeline(exported):

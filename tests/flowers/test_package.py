@@ -15,7 +15,8 @@ from words import vocabulary
 
 import todome
 from todome.tools.metrics import psnr
-from todome.tools.pipelines import SCHEDULERS, quiet_loading, scheduled
+from todome.tools.quiet import quiet_loading
+from todome.tools.schedulers import SCHEDULERS, use_scheduler
 
 FILES = {
     "model_index.json",
@@ -194,7 +195,7 @@ def test_any_prompt_makes_a_picture(flowers, prompt):
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_every_scheduler_makes_a_picture(flowers, name):
-    with scheduled(flowers, name):
+    with use_scheduler(flowers, name):
         made = picture(flowers)
     assert made.shape == (1, 3, 64, 64)
     assert made.isfinite().all()

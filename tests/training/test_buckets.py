@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from todome.tools.training.buckets import batch_at, bucket_sizes, epoch_batches, grouped, nearest_bucket
+from todome.tools.training.buckets import batch_at, bucket_sizes, epoch_batches, group_by_size, nearest_bucket
 
 BUCKETS = ((0, 3, 5), (1,), (2, 4, 6, 7))
 
@@ -45,7 +45,7 @@ def test_a_picture_goes_to_the_nearest_shape(size, bucket):
 
 
 def test_pictures_of_one_size_are_one_bucket():
-    assert grouped([(8, 8), (16, 4), (8, 8), (4, 16)]) == ((3,), (0, 2), (1,))
+    assert group_by_size([(8, 8), (16, 4), (8, 8), (4, 16)]) == ((3,), (0, 2), (1,))
 
 
 def test_a_batch_is_full_and_of_one_bucket():

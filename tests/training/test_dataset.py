@@ -94,7 +94,7 @@ def test_no_captions(photos, says):
 @pytest.mark.parametrize("line", ["{", "[]", "{}", "7", '{"file": "red.png"}', '{"file_name": 7}', ""])
 def test_a_line_that_is_no_entry(photos, says, line):
     (photos / "metadata.jsonl").write_text(f'{{"file_name": "red.png", "text": "a"}}\n{line}\n{{}}')
-    allowed = 'Allowed: {"file_name": "a.png", "text": "a tulip"} on each line. Mend this line or take it out.'
+    allowed = 'Allowed: {"file_name": "a.png", "text": "a tulip"} on each line. Correct this line or remove it.'
     with says(ValueError, f"data='{photos / 'metadata.jsonl'}:2' cannot be used. {allowed}"):
         read_examples(photos)
 
@@ -115,7 +115,7 @@ def test_a_caption_in_another_encoding(photos, says):
 @pytest.mark.parametrize("reader", [read_examples, lambda folder: open_picture(folder / "red.png")])
 def test_a_picture_that_is_none(photos, says, reader):
     (photos / "red.png").write_text("no picture")
-    allowed = "Allowed: pictures that can be opened. Mend it or take it out."
+    allowed = "Allowed: pictures that can be opened. Repair it or remove it."
     with says(ValueError, f"data='{photos / 'red.png'}' cannot be used. {allowed}"):
         reader(photos)
 
@@ -123,7 +123,7 @@ def test_a_picture_that_is_none(photos, says, reader):
 def test_half_a_picture(photos, says):
     whole = (photos / "red.png").read_bytes()
     (photos / "red.png").write_bytes(whole[: len(whole) // 2])
-    allowed = "Allowed: pictures that can be opened. Mend it or take it out."
+    allowed = "Allowed: pictures that can be opened. Repair it or remove it."
     with says(ValueError, f"data='{photos / 'red.png'}' cannot be used. {allowed}"):
         open_picture(photos / "red.png")
 

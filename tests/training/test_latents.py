@@ -6,7 +6,7 @@ from PIL import Image
 from zoo import noise
 
 from todome.tools.training.dataset import Example
-from todome.tools.training.latents import encoded_picture, latents_of
+from todome.tools.training.latents import encode_picture, latents_of
 
 CPU = torch.device("cpu")
 
@@ -14,8 +14,8 @@ CPU = torch.device("cpu")
 def test_latents_are_what_the_pipeline_decodes(flowers, photos):
     example = Example(photos / "red.png", "a red tulip", SHAPES["red"])
     with torch.no_grad():
-        batch = encoded_picture(flowers, example, (96, 96), CPU)
-        mirrored = encoded_picture(flowers, example._replace(mirrored=True), (96, 96), CPU)
+        batch = encode_picture(flowers, example, (96, 96), CPU)
+        mirrored = encode_picture(flowers, example._replace(mirrored=True), (96, 96), CPU)
         decoded, turned = (flowers.vae.decode(one.latents).sample for one in (batch, mirrored))
     with Image.open(photos / "red.png") as picture:
         wanted = flowers.image_processor.preprocess(picture)

@@ -15,13 +15,13 @@ from todome.tools.pipelines import open_pipeline
 from todome.tools.training.latents import Batch
 from todome.tools.training.learning import loss_of, train_step
 from todome.tools.training.lora import Samples, train
-from todome.tools.training.weights import learnt
+from todome.tools.training.weights import trainable_parameters
 
 CPU = torch.device("cpu")
 
 
 def weights_of(trainer: Any) -> dict[str, torch.Tensor]:
-    return {name: weight.detach().clone() for name, weight in learnt(trainer.unet).items()}
+    return {name: weight.detach().clone() for name, weight in trainable_parameters(trainer.unet).items()}
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -33,7 +33,7 @@ def gradients_of_two_steps(trainer: Any) -> list[dict[str, torch.Tensor]]:
     found = []
 
     def note(*_: Any) -> None:
-        found.append({name: weight.grad.clone() for name, weight in learnt(trainer.unet).items()})  # pyright: ignore
+        found.append({name: weight.grad.clone() for name, weight in trainable_parameters(trainer.unet).items()})  # pyright: ignore
 
     trainer.optimiser.register_step_pre_hook(note)
     for _ in range(2):
@@ -115,7 +115,7 @@ class Convolution(nn.Module):
 
 def test_a_step_of_two_batches_is_that_of_their_mean(monkeypatch):
     """For loops of one's own: `train_step` needs neither a trainer nor accelerate."""
-    monkeypatch.setattr("todome.tools.training.learning.LONGEST", math.inf)
+    monkeypatch.setattr("todome.tools.training.learning.MAX_NORM", math.inf)
     unet, schedule = Convolution(), DDPMScheduler()
     start = {name: part.clone() for name, part in unet.state_dict().items()}
     batches = [Batch(noise(2, 4, 8, 8, seed=seed), noise(2, 7, 16), {}) for seed in range(2)]
@@ -162,7 +162,7 @@ def test_dense_training_has_no_hooks(recipe, trainer):
 def test_pictures_and_their_mirrors(recipe, trainer):
     one = trainer(recipe(flip=True))
     assert len(one.pictures) == 8
-    assert len(one.known) == 4
+    assert len(one.fingerprints) == 4
     assert sorted(map(len, one.buckets)) == [2, 2, 4]
 
 

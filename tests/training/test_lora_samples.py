@@ -1,5 +1,6 @@
 """Pictures on the way show the LoRA without the reduction of the training, and change nothing in it."""
 
+import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
@@ -8,6 +9,7 @@ from zoo import recording
 from todome import Downsample
 from todome.hooks.modules import clocks_on
 from todome.tools.training.lora import Samples, train
+from todome.tools.training.trainer import dense_copy
 
 
 def test_samples_change_nothing_in_the_training(recipe, tmp_path):
@@ -32,3 +34,21 @@ def test_after_samples_the_training_is_reduced_again(recipe, trainer, tmp_path):
     with recording(one.unet) as record:
         one.take_step()
     assert record.reduced == [True]
+
+
+def test_samples_are_drawn_with_the_weights_as_they_are_and_without_hooks(recipe, trainer):
+    one = trainer(recipe(checkpointing=True))
+    copied = dense_copy(one.unet)
+    weights = dict(one.unet.named_parameters())
+    assert all(parameter is weights[name] for name, parameter in copied.named_parameters())
+    assert not clocks_on(copied)
+    assert clocks_on(one.unet)
+
+
+def test_drawing_leaves_the_pipeline_as_it_was_also_after_a_failure(recipe, trainer, tmp_path):
+    one = trainer(recipe())
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        one.draw(Samples(["a tulip"], steps=1), tmp_path / "file")
+    assert one.pipe.unet is one.unet
+    assert [clock.reduction for clock in clocks_on(one.unet)] == [one.recipe.reduction]

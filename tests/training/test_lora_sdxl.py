@@ -12,7 +12,7 @@ from zoo import WIDTH, lively, small_unet, talking, tiny_pipeline
 from todome import Downsample
 from todome.tools.pipelines import open_pipeline
 from todome.tools.training.dataset import Example
-from todome.tools.training.latents import encoded_picture
+from todome.tools.training.latents import encode_picture
 from todome.tools.training.lora import Samples, train
 from todome.tools.training.metadata import reduction_in
 
@@ -52,7 +52,7 @@ def test_sdxl_learns_and_loads(recipe, tmp_path):
 def test_sdxl_is_told_sizes_and_corners(photos):
     pipe = sdxl_pipeline()
     example = Example(photos / "yellow.png", "a yellow tulip", SHAPES["yellow"])
-    batch = encoded_picture(pipe, example, (80, 56), torch.device("cpu"))  # 160x96 becomes 93x56
+    batch = encode_picture(pipe, example, (80, 56), torch.device("cpu"))  # 160x96 becomes 93x56
     assert batch.added["time_ids"].tolist() == [[96, 160, 0, 7, 56, 80]]
     assert batch.added["text_embeds"].shape == (1, 16)
     assert batch.text.shape == (1, 77, 32)

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from todome import Downsample, Merge
 from todome.tools.training.lora import train
-from todome.tools.training.metadata import in_kohyas_words, metadata, reduction_in, training_in
+from todome.tools.training.metadata import kohya_metadata, lora_metadata, reduction_in, training_in
 
 
 @pytest.mark.parametrize(
@@ -22,12 +22,12 @@ from todome.tools.training.metadata import in_kohyas_words, metadata, reduction_
     ],
 )
 def test_kohyas_words(factor, words):
-    assert in_kohyas_words(Downsample(factor)) == words
+    assert kohya_metadata(Downsample(factor)) == words
 
 
 @pytest.mark.parametrize("reduction", [None, Merge(0.5)])
 def test_what_kohya_has_no_words_for(reduction):
-    assert in_kohyas_words(reduction) == {}
+    assert kohya_metadata(reduction) == {}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_what_kohya_has_no_words_for(reduction):
     [None, Downsample(), Downsample((4, 2), phase="random", stop=0.9, seed=7), Merge((0.5, 0.3), random=False)],
 )
 def test_the_reduction_is_read_back(tmp_path, reduction):
-    save_file({"a": torch.zeros(1)}, tmp_path / "a.safetensors", metadata(reduction, steps=3))
+    save_file({"a": torch.zeros(1)}, tmp_path / "a.safetensors", lora_metadata(reduction, steps=3))
     assert reduction_in(tmp_path / "a.safetensors") == reduction
     assert training_in(tmp_path / "a.safetensors")["steps"] == 3
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..tokens.grid import Grid
 from ..tokens.tables import Table
 from .checkpointing import Memory, is_recomputing
+from .eager import outside_graphs, stays_eager
 from .modules import Context, Hook, add_pre_hook, first
 from .state import BlockCall
 
@@ -34,11 +35,13 @@ class GridReader(Hook):
         self.own_grid: Grid | None = None  # of a graph that cannot use them
         add_pre_hook(holder, self.before)
 
+    @stays_eager
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = first(args, kwargs)
-        if torch.compiler.is_compiling():
-            self.before_in_graph(x)
-            return
+        self.before_in_graph(x) if torch.compiler.is_compiling() else self.read(x)
+
+    @outside_graphs
+    def read(self, x: Any) -> None:
         state = self.context.state
         state.block = block = self.memory.choose(x, lambda: self.block_call(x), fresh=state.in_model)
         state.recomputed_holder = None if state.in_model else self  # as kohya and older diffusers do
@@ -104,12 +107,19 @@ class LayerHook(Hook):
         if layer.recomputed is not None:
             add_pre_hook(layer.recomputed, self.before_inside)
 
+    @stays_eager
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.compiler.is_compiling():
-            state = self.context.state
-            inside = state.in_model or state.recomputed_holder is self.reader
-            state.block = self.memory.choose(first(args, kwargs), lambda: state.block, fresh=inside)
+            self.enter_block(first(args, kwargs))
 
+    @outside_graphs
+    def enter_block(self, x: Tensor) -> None:
+        """Notes the call that x belongs to, which may be an earlier one that is computed again."""
+        state = self.context.state
+        inside = state.in_model or state.recomputed_holder is self.reader
+        state.block = self.memory.choose(x, lambda: state.block, fresh=inside)
+
+    @stays_eager
     def before_inside(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Blocks that checkpoint their own inside are not called again, but their first layer sees the same input."""
         if not torch.compiler.is_compiling() and is_recomputing():

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..reductions import format_grid
 from ..tokens.grid import RowTable, kept_rows
 from ..tokens.layout import Layout, tile_of
+from .eager import outside_graphs, stays_eager
 from .grids import LayerHook
 from .modules import Arguments, add_argument_hook, add_pre_hook, first, remove_hooks_on
 from .state import BlockCall
@@ -39,6 +40,7 @@ class KeptKeys(LayerHook):
         self.attach()
         return True
 
+    @stays_eager
     def before_attention(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         self.layer.check(module)
         if module.to_k is not self.projections[0] or module.to_v is not self.projections[1]:
@@ -59,20 +61,29 @@ class KeptKeys(LayerHook):
         cut = {name: mask.index_select(-1, rows) for name, mask in masks.items()}
         return {**cut, self.layer.context: kept if extra is None else torch.cat([extra, kept], 1)}
 
+    @stays_eager
     def before_projection(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        x, state = args[0], self.context.state
+        x = args[0]
         if torch.compiler.is_compiling():
             rows = self.rows_for(x)
-            return None if rows is None else (x.index_select(1, rows), *args[1:])
-        if x is state.source:  # keys were projected from the same tokens just now
-            kept, state.source, state.kept = state.kept, None, None
-            return kept, *args[1:]
-        rows = self.rows_for(x)
-        if rows is None:
-            return None
-        state.source, state.kept = x, x.index_select(1, rows)  # (batch, kept, channels)
-        return state.kept, *args[1:]
+            kept = None if rows is None else x.index_select(1, rows)  # (batch, kept, channels)
+        else:
+            kept = self.kept_once(x)
+        return None if kept is None else (kept, *args[1:])
 
+    @outside_graphs
+    def kept_once(self, x: Tensor) -> Tensor | None:
+        """The kept rows, selected once for keys and values where both are projected from the same tokens."""
+        state = self.context.state
+        if x is state.source:
+            kept, state.source, state.kept = state.kept, None, None
+            return kept
+        rows = self.rows_for(x)
+        if rows is not None:
+            state.source, state.kept = x, x.index_select(1, rows)  # (batch, kept, channels)
+        return None if rows is None else state.kept
+
+    @stays_eager
     def rows_for(self, x: Tensor) -> Tensor | None:
         """The rows of these tokens that are kept in this call; None where all are."""
         if self.layer.needs_all_keys(self.layer.attention):
@@ -80,6 +91,10 @@ class KeptKeys(LayerHook):
         if torch.compiler.is_compiling():
             table, phase = self.table_in_graph(x.shape[1]), self.context.inputs.phase.to(x.device)
             return kept_rows(table, phase) if isinstance(table, RowTable) else None
+        return self.rows_for_call(x)
+
+    @outside_graphs
+    def rows_for_call(self, x: Tensor) -> Tensor | None:
         block = self.context.state.block
         layout = self.layout_of(x, block) if block is not None and block.call.active else None
         if block is None or layout is None:

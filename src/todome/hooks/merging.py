@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..reductions import Merge
 from ..tokens.matching import Matching, MatchTable, match, merge, unmerge
+from .eager import outside_graphs, stays_eager
 from .grids import LayerHook
 from .keys import token_masks
 from .modules import Arguments, add_hook, add_pre_hook, first, with_first
@@ -30,19 +31,26 @@ class MergedTokens(LayerHook):
             add_hook(part, self.after_part)
 
     @property
+    @stays_eager
     def current(self) -> Any:
         """Where the matching of the block that is being computed is kept."""
         return self.context.inputs if torch.compiler.is_compiling() else self.context.state
 
+    @stays_eager
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().before_block(module, args, kwargs)
         self.current.matching = self.matching_of(first(args, kwargs))
 
+    @stays_eager
     def matching_of(self, x: Tensor) -> Matching | None:
         """Which tokens are alike, x: (batch, tokens, channels); None where they stay as they are."""
         if torch.compiler.is_compiling():
             table, phase = self.table_in_graph(x.shape[1]), self.context.inputs.phase.to(x.device)
             return match(x, table, phase) if isinstance(table, MatchTable) else None
+        return self.matching_of_call(x)
+
+    @outside_graphs
+    def matching_of_call(self, x: Tensor) -> Matching | None:
         block = self.context.state.block
         if block is None or not block.call.active or x.shape[1] != block.tokens:
             return None
@@ -50,6 +58,7 @@ class MergedTokens(LayerHook):
         phase = self.context.phase_for(block.call, x.device)
         return match(x, table, phase) if isinstance(table, MatchTable) else None
 
+    @stays_eager
     def before_part(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         x, current = first(args, kwargs), self.current
         matching = current.matching
@@ -58,9 +67,11 @@ class MergedTokens(LayerHook):
         current.merging = whole and not token_masks(kwargs, self.layer.masks, x.shape[1])
         return with_first(merge(x, matching), args, kwargs) if matching is not None and current.merging else None
 
+    @stays_eager
     def after_part(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
         current = self.current
         return unmerge(output, current.matching) if current.merging else None
 
+    @stays_eager
     def after_block(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
         self.current.matching = None

@@ -5,18 +5,17 @@ do they run inside of it: then the scheduler or `patch.at` must say where the ru
 """
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._dynamo.eval_frame import skip_code
 
 from ..errors import invalid_value
 from ..reductions import AUTO_KEYS, format_grid
 from ..steps.clock import Call, remember
 from ..tokens.layout import grids_in
 from .checkpointing import Memory
+from .eager import outside_graphs, stays_eager
 from .grids import GridReader
 from .modules import Context, Hook, add_hook, add_pre_hook
 from .state import is_capturing
@@ -29,12 +28,6 @@ REPLICATED = (
     "torch.nn.DataParallel computes a model in threads that know nothing of the run: it cannot be used with a patch. "
     "Use DistributedDataParallel, or one process for each GPU."
 )
-
-
-def stays_eager(method: Callable[..., None]) -> Callable[..., None]:
-    """Keeps torch.compile from making a graph of a hook that it finds outside of all graphs; inside of one it may."""
-    skip_code(method.__code__)
-    return method
 
 
 class RootHook(Hook):
@@ -59,14 +52,14 @@ class RootHook(Hook):
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A graph cannot tell steps apart: it ends here, unless a scheduler or `patch.at` says where the run is."""
         if not torch.compiler.is_compiling() or not self.context.inputs.driven:
-            self.begin_call(module, args, kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+            self.begin_call(module, args, kwargs)
 
     @stays_eager
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if not torch.compiler.is_compiling():
-            self.end_call(output is not None)  # pyright: ignore[reportAttributeAccessIssue]
+            self.end_call(output is not None)
 
-    @torch.compiler.disable
+    @outside_graphs
     def begin_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         refuse_copies_of_the_call(module)
         latents = latents_among((*args, *kwargs.values()))
@@ -94,7 +87,7 @@ class RootHook(Hook):
             for reader in self.readers:
                 reader.expect(latents)
 
-    @torch.compiler.disable
+    @outside_graphs
     def end_call(self, succeeded: bool) -> None:
         state = self.context.state
         state.in_model, state.source, state.kept = False, None, None

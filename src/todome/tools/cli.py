@@ -1,13 +1,9 @@
-"""The command `todome`. The commands are in `todome.commands`, one file each."""
+"""Entry point of the command `todome`. The commands are in `todome.tools.commands`, one file each."""
 
 import os
 import sys
 
-EXTRAS = {  # of the packages that are not in the extra `demo`
-    **dict.fromkeys(("jinja2", "matplotlib", "safetensors", "torchmetrics", "tqdm"), "eval"),
-    "gradio": "app",
-    "peft": "train",
-}
+from .extras import missing_package
 
 
 def main() -> None:
@@ -15,12 +11,5 @@ def main() -> None:
     try:
         from .commands import app
     except ModuleNotFoundError as error:
-        sys.exit(lacking(error))
+        sys.exit(missing_package(error))
     app(prog_name="todome")
-
-
-def lacking(error: ModuleNotFoundError) -> str:
-    """What to say where a package is not installed."""
-    package = str(error.name).partition(".")[0]
-    extra = EXTRAS.get(package, "demo")
-    return f'Error: This needs {package}, which is missing. Install it: pip install "todome[{extra}]"'

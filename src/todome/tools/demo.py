@@ -5,17 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from rich.table import Table
-from torch import Tensor
 
 from ..reductions import Downsample, Merge, Reduction
 from .generate import Generated, Settings, make_picture
 from .measuring.machine import chip
-from .pictures import Column, difference, sheet
+from .pictures import BRIGHTER, as_tensor, difference
 from .pipelines import format_size
+from .sheets import Column, draw_sheet
 
 METHODS: dict[str, Reduction | None] = {
     "dense": None,
@@ -23,13 +22,12 @@ METHODS: dict[str, Reduction | None] = {
     "ToDo": Downsample(2, phase="fixed"),
     "todome": Downsample(2),
 }
-LEAVES = {
+NOTES = {
     "dense": "every key",
     "ToMe": "half of the tokens merged",
     "ToDo": "1 key in 4, always the same",
     "todome": "1 key in 4, others every step",
 }
-BRIGHTER = 8  # times, so that differences can be seen
 
 
 @dataclass(frozen=True)
@@ -53,11 +51,6 @@ class Result:
         return "the same" if math.isinf(value) else f"{value:.1f} dB"
 
 
-def as_tensor(picture: Image.Image) -> Tensor:
-    """(1, 3, H, W) from 0 to 1."""
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1)[None] / 255
-
-
 def compare(pipe: Any, settings: Settings) -> list[Result]:
     """Every method's picture with the same settings, after a step to warm up."""
     made: dict[str, Generated] = {}
@@ -73,7 +66,7 @@ def as_table(results: Sequence[Result]) -> Table:
     table = Table("method", "attention sees", "seconds", "speed-up", "PSNR to dense")
     for result in results:
         close = "" if result.made is result.dense else result.closeness
-        table.add_row(result.name, LEAVES[result.name], f"{result.made.seconds:.1f}", f"{result.speedup:.2f}x", close)
+        table.add_row(result.name, NOTES[result.name], f"{result.made.seconds:.1f}", f"{result.speedup:.2f}x", close)
     return table
 
 
@@ -82,13 +75,17 @@ def as_sheet(results: Sequence[Result]) -> Image.Image:
     subtitle = f"{format_size(results[0].made.picture.size)} pixels, {settings.steps} steps, seed {settings.seed}, "
     subtitle += f"{settings.model}, {chip(torch.device(settings.device))}"
     note = f"To the right: where each picture differs from the dense one, {BRIGHTER} times as bright."
-    return sheet(settings.prompt or "(no prompt)", subtitle, [as_column(result) for result in results], note)
+    return draw_sheet(settings.prompt or "(no prompt)", subtitle, [as_column(result) for result in results], note)
 
 
 def as_column(result: Result) -> Column:
     seconds = f"{result.made.seconds:.1f} s"
     if result.made is result.dense:
-        return Column(result.made.picture, result.name, [LEAVES[result.name], seconds])
-    lines = [LEAVES[result.name], f"{seconds}, {result.speedup:.2f}x as fast", f"PSNR to dense: {result.closeness}"]
-    below = difference(result.made.picture, result.dense.picture, BRIGHTER)
+        return Column(result.made.picture, result.name, [NOTES[result.name], seconds])
+    lines = [
+        NOTES[result.name],
+        f"{seconds}, {result.speedup:.2f}x as fast",
+        f"PSNR to dense: {result.closeness}",
+    ]
+    below = difference(result.made.picture, result.dense.picture)
     return Column(result.made.picture, result.name, lines, below)

@@ -1,17 +1,58 @@
-"""Files that are there whole or not at all."""
+"""Files and folders that are there whole or not at all, and that replace nothing unasked."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ..errors import invalid_value
+
+FORMATS = {  # by the ending of a file: a name for it, and what speaks for it
+    ".png": ("picture.png", "the format that holds the settings"),
+    ".html": ("report.html", "which a browser opens"),
+}
+UNFINISHED = ".*.part"  # what a process that was killed may leave behind
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A file to write beside another one, which it then replaces: a failure on the way leaves what was there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield beside
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    """A file to write in place of another one, which it then replaces: a failure on the way leaves what was there.
+
+    It is written in a new folder beside it that nobody else may enter: two writers do not meet, no one can put a link
+    there, and the file gets the permissions that any new file gets. Its name says nothing, so that what a killed
+    process leaves behind is not taken for a picture.
+    """
+    with TemporaryDirectory(prefix=".", suffix=".part", dir=path.parent, ignore_cleanup_errors=True) as folder:
+        unfinished = Path(folder, "unfinished")
+        yield unfinished
+        os.replace(unfinished, path)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which then gets its place. There must be none, or an empty one, by then."""
+    with atomic_write(path) as unfinished:
+        unfinished.mkdir()
+        yield unfinished
+
+
+def check_out(path: Path, *, ending: str = ".png", force: bool = False) -> None:
+    """Refuses a file that could not be written or would replace another one: to be asked before any work is done."""
+    folder, name = path.parent, str(path)
+    if path.suffix.lower() != ending:
+        example, reason = FORMATS[ending]
+        remedy = f"Use {path.with_suffix(ending) if path.name else example}"
+        raise invalid_value("out", name, f"a name that ends in {ending}, {reason}", remedy)
+    if not folder.is_dir():
+        raise invalid_value(
+            "out", name, "a file in a folder that exists", f"Make the folder {folder} first", FileNotFoundError
+        )
+    if path.is_dir():
+        raise invalid_value("out", name, "a file, and this is a folder", "Choose another name", IsADirectoryError)
+    if not os.access(folder, os.W_OK):
+        remedy = f"Choose another folder than {folder}"
+        raise invalid_value("out", name, "a file in a folder you may write to", remedy, PermissionError)
+    if path.exists() and not force:
+        remedy = "Choose another name, or overwrite it with --force"
+        raise invalid_value("out", name, "a file that does not exist yet", remedy, FileExistsError)

@@ -1,29 +1,31 @@
-"""Putting todome into the user interfaces it has an integration for, and taking it out again.
+"""Installation of todome into user interfaces that have an integration, and its removal.
 
-What is put there is a folder of its own: the integration, and a copy of todome, so that nothing has to be installed in
-the environment of the host. A marker in it lists every file, and only these are ever taken away.
+What is put there is a folder of its own: the integration and a copy of the core of todome, so that nothing has to be
+installed in the environment of the host. A marker in it lists every file, and only these are ever removed.
 """
 
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import __version__
 from ..errors import invalid_value
+from .files import atomic_folder
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = (PACKAGE / "integrations", PACKAGE.parent.parent / "integrations")  # in a wheel; in a checkout
 NAME = "todome-extension"  # which cannot be imported, so that nobody takes it for todome itself
 MARKER = "installed-by-todome.json"
-LEFT_OUT = shutil.ignore_patterns("__pycache__", "integrations", "vendor")
+Ignore = Callable[[Any, list[str]], Iterable[str]]  # the names in a folder that are left out
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "vendor")
+NOT_CORE = shutil.ignore_patterns("__pycache__", "__main__.py", "integrations", "tools")  # the core needs torch alone
 
 
 class Host(NamedTuple):
-    """A program with extensions: how its folder is recognised, and where extensions go in it."""
+    """Program with extensions: how its folder is recognised, and where extensions go in it."""
 
     field: str
     title: str
@@ -51,31 +53,31 @@ COMFYUI = Host("comfyui", "ComfyUI", (("main.py",), ("comfy",), ("custom_nodes",
 
 def install(host: Host, path: Path, link: bool = False) -> Path:
     """Puts the integration and todome into a host, all or nothing; in place of what was put there before."""
-    folder = host.folder_in(path)
-    refuse_foreign(folder)
-    with built_beside(folder) as new:
-        put(source_of(host), new, link)
-        put(PACKAGE, new / "vendor" / PACKAGE.name, link, whole=True)
+    folder, put = host.folder_in(path), link_entries if link else copy_entries
+    check_replaceable(folder)
+    with atomic_folder(folder) as new:
+        put(integration_for(host), new, LEFT_OUT)
+        put(PACKAGE, new / "vendor" / PACKAGE.name, NOT_CORE)
         marker = {"todome": __version__, "files": sorted(files_in(new))}
         (new / MARKER).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
         if folder.exists():
-            take_away(folder)
-        os.replace(new, folder)
+            remove_installed(folder)
     return folder
 
 
 def uninstall(host: Host, path: Path) -> Path:
-    """Takes away what `install` put into a host. Files of others stay, and the folder with them."""
+    """Removes what `install` put into a host. Files of others stay, and the folder with them."""
     folder = host.folder_in(path)
-    if not (folder / MARKER).is_file():
+    if not has_marker(folder):
         raise invalid_value(
             host.field, str(path), f"a folder into which todome was installed, with {MARKER}", "Nothing was removed"
         )
-    take_away(folder)
+    remove_installed(folder)
     return folder
 
 
-def source_of(host: Host) -> Path:
+def integration_for(host: Host) -> Path:
+    """Folder of the integration for a host, in this copy of todome."""
     found = [source / host.field for source in SOURCES if (source / host.field).is_dir()]
     if not found:
         remedy = "Install todome with pip, or run this in a checkout"
@@ -85,59 +87,73 @@ def source_of(host: Host) -> Path:
     return found[0]
 
 
-def put(source: Path, to: Path, link: bool, whole: bool = False) -> None:
-    """Copies a folder, or links to what is in it; to the folder as a `whole` where nothing is added to it."""
-    if not link:
-        shutil.copytree(source, to, ignore=LEFT_OUT)
-        return
-    links = {to: source} if whole else {to / entry.name: entry for entry in source.iterdir()}
-    for place, target in links.items():
-        if target.name not in LEFT_OUT(str(source), [target.name]):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(target.resolve(), target.is_dir())
+def copy_entries(source: Path, to: Path, ignore: Ignore) -> None:
+    shutil.copytree(source, to, ignore=ignore, dirs_exist_ok=True)
 
 
-@contextmanager
-def built_beside(folder: Path) -> Iterator[Path]:
-    """A folder that is filled before it gets its name: a failure on the way leaves what was there."""
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    try:
-        yield beside
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+def link_entries(source: Path, to: Path, ignore: Ignore) -> None:
+    """Links to the entries of a folder, one by one: others are put beside them, and some are left out."""
+    to.mkdir(parents=True, exist_ok=True)
+    names = os.listdir(source)
+    for name in set(names) - set(ignore(str(source), names)):
+        target = (source / name).resolve()
+        (to / name).symlink_to(target, target.is_dir())
 
 
 def files_in(folder: Path) -> Iterator[str]:
-    """Every file and link below a folder, but for what Python itself puts there."""
+    """Every file and link below a folder, but for what Python itself puts there. Links are not followed."""
     for place, folders, files in os.walk(folder):
         links = [name for name in folders if Path(place, name).is_symlink()]
         folders[:] = [name for name in folders if name != "__pycache__"]
         yield from (Path(place, name).relative_to(folder).as_posix() for name in (*files, *links))
 
 
-def refuse_foreign(folder: Path) -> None:
+def has_marker(folder: Path) -> bool:
+    """Whether todome made a folder. It makes neither folders nor markers that are links."""
+    marker = folder / MARKER
+    return marker.is_file() and not folder.is_symlink() and not marker.is_symlink()
+
+
+def check_replaceable(folder: Path) -> None:
     """Refuses to replace what todome did not put there."""
     if not os.path.lexists(folder):
         return
-    if not (folder / MARKER).is_file():
+    if not has_marker(folder):
         remedy = "Move it away first"
         raise invalid_value(
             "folder", str(folder), "one that does not exist, or that todome install has made", remedy, FileExistsError
         )
-    foreign = sorted(set(files_in(folder)) - {*files_put(folder), MARKER})
+    foreign = sorted(set(files_in(folder)) - {*listed_files(folder), MARKER})
     if foreign:
         allowed = "one with nothing in it but what todome install has put there"
         raise invalid_value("folder", str(folder), allowed, f"Move {foreign[0]} elsewhere first", FileExistsError)
 
 
-def files_put(folder: Path) -> list[str]:
-    return json.loads((folder / MARKER).read_text(encoding="utf-8"))["files"]
+def listed_files(folder: Path) -> list[str]:
+    """Files that the marker of a folder lists. Refuses one that lists anything else than files of that folder."""
+    allowed, remedy = f"one whose {MARKER} lists files of this folder", "nothing was removed; remove it by hand"
+    try:
+        names = json.loads((folder / MARKER).read_text(encoding="utf-8"))["files"]
+        outside = [name for name in names if not is_inside(folder, name)]
+    except (KeyError, TypeError, ValueError):
+        raise invalid_value("folder", str(folder), allowed, f"It cannot be read: {remedy}") from None
+    if outside:
+        raise invalid_value("folder", str(folder), allowed, f"It lists {outside[0]!r}: {remedy}")
+    return names
 
 
-def take_away(folder: Path) -> None:
+def is_inside(folder: Path, name: str) -> bool:
+    """Whether a name is of something below a folder. What it names may be a link, but no folder on the way to it."""
+    parent = (folder / name).parent.resolve()
+    return parent.is_relative_to(folder.resolve()) and ".." not in Path(name).parts and not Path(name).is_absolute()
+
+
+def remove_installed(folder: Path) -> None:
     """Removes the files that were put into a folder, and then all folders that hold nothing else."""
-    for name in [*files_put(folder), MARKER]:
-        (folder / name).unlink(missing_ok=True)
+    for name in [*listed_files(folder), MARKER]:
+        file = folder / name
+        if file.is_symlink() or file.is_file():
+            file.unlink()
     for place, _, _ in os.walk(folder, topdown=False):
         if Path(place).name == "__pycache__":
             shutil.rmtree(place)

@@ -1,45 +1,17 @@
-"""Opens pipelines of diffusers: the embedded one, a folder, or a hub id; on a device, in a dtype, with a scheduler."""
+"""Text-to-image pipelines of diffusers: opening the embedded one, a folder or a hub id; which sizes one can draw."""
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
-
-import torch
+from typing import Any
 
 from ..errors import invalid_value
+from .devices import explain_out_of_memory, reachable_device, torch_dtype
+from .quiet import quiet_loading
 
 EMBEDDED = "todome-flowers"
-NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")  # as CUDA and MPS, Windows, Linux say it
-DTYPES = ("float32", "float16", "bfloat16")
 Size = tuple[int, int]  # width, height
-
-
-class Scheduler(NamedTuple):
-    """A scheduler of diffusers: its class, what other tools call it, and what it needs beside the model's config."""
-
-    kind: str
-    title: str
-    options: Mapping[str, Any] = MappingProxyType({})
-
-
-UNCLIPPED = {"clip_sample": False}  # latents go beyond -1..1, where these clip unless told otherwise
-SCHEDULERS = {
-    "ddim": Scheduler("DDIMScheduler", "DDIM", UNCLIPPED),
-    "ddpm": Scheduler("DDPMScheduler", "DDPM", {**UNCLIPPED, "variance_type": "fixed_small"}),
-    "deis": Scheduler("DEISMultistepScheduler", "DEIS", {"algorithm_type": "deis"}),
-    "dpm++": Scheduler("DPMSolverMultistepScheduler", "DPM++ 2M", {"algorithm_type": "dpmsolver++"}),
-    "dpm++-sde": Scheduler("DPMSolverMultistepScheduler", "DPM++ 2M SDE", {"algorithm_type": "sde-dpmsolver++"}),
-    "euler": Scheduler("EulerDiscreteScheduler", "Euler"),
-    "euler-a": Scheduler("EulerAncestralDiscreteScheduler", "Euler a"),
-    "heun": Scheduler("HeunDiscreteScheduler", "Heun", UNCLIPPED),
-    "lcm": Scheduler("LCMScheduler", "LCM", UNCLIPPED),
-    "pndm": Scheduler("PNDMScheduler", "PLMS", {"skip_prk_steps": True}),
-    "unipc": Scheduler("UniPCMultistepScheduler", "UniPC"),
-}
 
 
 def open_pipeline(model: str | Path = EMBEDDED, device: str = "auto", dtype: str = "auto") -> Any:
@@ -61,7 +33,7 @@ def open_pipeline(model: str | Path = EMBEDDED, device: str = "auto", dtype: str
                 "model", str(model), "a pipeline that diffusers can open", f"It says: {first_sentence(error)}"
             ) from error
     check_text_to_image(pipe, str(model))
-    with clear_about_memory(f"{model} on {where}", "Use float16, another device, or a smaller model"):
+    with explain_out_of_memory(f"{model} on {where}", "Use float16, another device, or a smaller model"):
         return pipe.to(where)
 
 
@@ -82,10 +54,11 @@ def pipeline_folder(model: str) -> str:
     allowed = f'"{EMBEDDED}", an existing folder, or a hub id such as "stable-diffusion-v1-5/stable-diffusion-v1-5"'
     if model.count("/") != 1 or model[0] in "/.~":
         raise invalid_value("model", model, allowed, "Nothing is there: check the spelling")
-    return downloaded(model, allowed)
+    return download(model, allowed)
 
 
-def downloaded(model: str, allowed: str) -> str:
+def download(model: str, allowed: str) -> str:
+    """Folder of a pipeline that is on the hub, which is downloaded unless it is here already."""
     from diffusers import DiffusionPipeline
 
     try:
@@ -93,38 +66,6 @@ def downloaded(model: str, allowed: str) -> str:
     except (OSError, ValueError):
         remedy = "Neither a folder here nor reachable on the hub: check the spelling and the network"
         raise invalid_value("model", model, allowed, remedy) from None
-
-
-@contextmanager
-def quiet_loading() -> Iterator[Any]:
-    """diffusers without its notes and bars about every part of a pipeline."""
-    import diffusers
-    from diffusers.utils import logging as notes
-    from transformers.utils import logging as bars
-
-    before, loud, barred = notes.get_verbosity(), notes.is_progress_bar_enabled(), bars.is_progress_bar_enabled()
-    notes.set_verbosity_error()
-    notes.disable_progress_bar()
-    bars.disable_progress_bar()
-    try:
-        yield diffusers
-    finally:
-        notes.set_verbosity(before)
-        if loud:
-            notes.enable_progress_bar()
-        if barred:
-            bars.enable_progress_bar()
-
-
-@contextmanager
-def clear_about_memory(what: str, remedy: str) -> Iterator[None]:
-    """Where memory runs out, says for what and what to do, whatever the device calls it."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not isinstance(error, MemoryError) and not any(phrase in str(error).lower() for phrase in NO_MEMORY):
-            raise
-        raise MemoryError(f"There is not enough memory for {what}. {remedy}.") from error
 
 
 def first_sentence(error: Exception) -> str:
@@ -142,65 +83,8 @@ def denoiser(pipe: Any) -> Any:
     return getattr(pipe, "unet", None) or getattr(pipe, "transformer", None)
 
 
-def reachable_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device(
-            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        )
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise invalid_value(
-            "device", name, '"auto", "cpu", or a GPU that torch can reach here', '"auto" takes the best there is'
-        ) from None
-    return device
-
-
-def torch_dtype(name: str, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        return torch.float32 if device.type == "cpu" else torch.float16
-    if name not in DTYPES:
-        remedy = '"auto" is float16 on a GPU and float32 on a CPU'
-        raise invalid_value("dtype", name, f'"auto", {", ".join(DTYPES)}', remedy)
-    return getattr(torch, name)
-
-
-@contextmanager
-def scheduled(pipe: Any, name: str | None) -> Iterator[None]:
-    """The pipeline with a scheduler of that name, made from the config of its own; without a name, with its own."""
-    own = pipe.scheduler
-    if name is not None:
-        pipe.scheduler = scheduler_named(name, own.config)
-    try:
-        yield
-    finally:
-        pipe.scheduler = own
-
-
-def check_scheduler(name: str | None) -> None:
-    if name is not None and name not in SCHEDULERS:
-        raise invalid_value("scheduler", name, ", ".join(SCHEDULERS), "Leave it out to keep the model's own")
-
-
-def scheduler_named(name: str, config: Any) -> Any:
-    check_scheduler(name)
-    kind, _, options = SCHEDULERS[name]
-    with quiet_loading() as diffusers:
-        return getattr(diffusers, kind).from_config(config, **options)
-
-
-def sampler_title(scheduler: Any) -> str:
-    """What other tools call a scheduler; its class where it has no such name."""
-    kind, algorithm = type(scheduler).__name__, scheduler.config.get("algorithm_type")
-    for known in SCHEDULERS.values():
-        if known.kind == kind and known.options.get("algorithm_type", algorithm) == algorithm:
-            return known.title
-    return kind
-
-
 def size_step(pipe: Any) -> int:
-    """Of what number the sides of a pipeline's pictures are multiples, in pixels."""
+    """Number of pixels of which the sides of a pipeline's pictures must be multiples."""
     pixels = getattr(getattr(pipe, "image_processor", None), "config", {}).get("vae_scale_factor", 1)
     patch = denoiser(pipe).config.get("patch_size") or 1  # of a transformer; UNets take any latents
     return math.lcm(8, pixels * patch)  # 8 is what the pipelines of diffusers ask for, whatever their autoencoder
@@ -218,3 +102,12 @@ def check_size(pipe: Any, size: Size) -> None:
 
 def format_size(size: Sequence[int]) -> str:
     return "x".join(map(str, size))
+
+
+# Names that have moved, for modules that still import them from here.
+from .devices import DTYPES as DTYPES  # noqa: E402
+from .schedulers import SCHEDULERS as SCHEDULERS  # noqa: E402
+from .schedulers import sampler_title as sampler_title  # noqa: E402
+from .schedulers import use_scheduler as scheduled  # noqa: E402, F401
+
+clear_about_memory = explain_out_of_memory

@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from ... import __version__
-from ..cli import lacking
+from ..extras import missing_package
 from .app import serve
 from .bench import bench
 from .demo import demo
@@ -21,21 +21,21 @@ from .words import SeveralWords
 
 
 class Commands(TyperGroup):
-    """Whatever a user can mend is told in a sentence; a traceback is for what only we can mend."""
+    """Group of commands that answers errors a user can put right with a sentence, and others with a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = note
+                warnings.showwarning = show_note
                 return super().invoke(ctx)
         except ModuleNotFoundError as error:
-            typer.echo(lacking(error), err=True)
+            typer.echo(missing_package(error), err=True)
         except (ImportError, MemoryError, OSError, ValueError) as error:
             typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1)
 
 
-def note(message: Warning | str, *_: Any, **__: Any) -> None:
+def show_note(message: Warning | str, *_: Any, **__: Any) -> None:
     typer.echo(f"Note: {message}", err=True)
 
 

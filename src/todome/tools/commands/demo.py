@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import parsed_size
+from .options import parse_size
 
 
 def demo(
@@ -26,11 +26,14 @@ def demo(
     from rich.console import Console
 
     from ..demo import as_sheet, as_table, compare
-    from ..generate import recommended
-    from ..pictures import check_out, write_png
+    from ..files import check_out
+    from ..pictures import write_png
     from ..pipelines import open_pipeline
+    from ..settings import recommended_settings
 
-    settings = replace(recommended(), prompt=prompt, steps=steps, seed=seed, size=parsed_size(size), device="cpu")
+    settings = replace(
+        recommended_settings(), prompt=prompt, steps=steps, seed=seed, size=parse_size(size), device="cpu"
+    )
     check_out(out, force=force)
     results = compare(open_pipeline(device="cpu"), settings)
     write_png(as_sheet(results), out, {"Title": prompt}, force=force)

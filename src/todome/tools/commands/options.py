@@ -1,14 +1,18 @@
-"""What several commands take: help, and words as the values they mean."""
+"""Options that several commands take: their help, and the values that their words mean."""
 
 from functools import partial
 from typing import Any
 
 import typer
 
-from ..pipelines import DTYPES, SCHEDULERS, Size
+from ...reductions import Downsample, Merge, Reduction
+from ..devices import DTYPES
+from ..pipelines import Size
+from ..schedulers import SCHEDULERS
 
-drawn = partial(typer.Option, rich_help_panel="What to draw")
-placed = partial(typer.Option, rich_help_panel="Machine and files")
+drawing_option = partial(typer.Option, rich_help_panel="What to draw")
+reduction_option = partial(typer.Option, rich_help_panel="How much to reduce")
+machine_option = partial(typer.Option, rich_help_panel="Machine and files")
 
 
 def by_default(what: object) -> str:
@@ -18,6 +22,9 @@ def by_default(what: object) -> str:
 OF_THE_MODEL = by_default("the model's")
 SCHEDULER = f"One of {', '.join(SCHEDULERS)}." + OF_THE_MODEL
 GUIDANCE = "How much the prompt counts." + OF_THE_MODEL
+FACTOR = "Keep 1 key in F x F at level 1, the finest; 4,2 is for levels 1 and 2; auto goes by the size."
+FACTORS = FACTOR + by_default("2 for the embedded model, else auto")
+RATIOS = "Merge this share of tokens (ToMe) instead; 0.5,0.3 is for levels 1 and 2."
 SIDES = "Of the pictures: a side, or WIDTHxHEIGHT."
 METHODS = "todome, todome:2, todome:4,2, todo:2, tome:0.5, tomesd:0.5, ca-tome, deepcache:3, todome:2+deepcache."
 USUAL_METHODS = METHODS + by_default("todome todo tome")
@@ -26,26 +33,28 @@ DEVICE = "auto, cpu, cuda, mps, ..."
 DTYPE = f"auto, {', '.join(DTYPES)}."
 
 
-def present(**options: Any) -> dict[str, Any]:
+def without_none(**options: Any) -> dict[str, Any]:
+    """The options that were given."""
     return {name: value for name, value in options.items() if value is not None}
 
 
-def parsed_size(text: str | None) -> Size | None:
-    return None if text is None else size_in("--size", text)
+def parse_size(text: str | None) -> Size | None:
+    return None if text is None else read_size("--size", text)
+
+
+def read_size(option: str, text: str) -> Size:
+    """Size from a word such as 768x512."""
+    width, times, height = text.lower().partition("x")
+    if not (times and width.isdecimal() and height.isdecimal()):
+        raise typer.BadParameter(f"{text!r} is not WIDTHxHEIGHT, such as 256x192.", param_hint=option)
+    return int(width), int(height)
 
 
 def sides(texts: list[str] | None) -> list[Size] | None:
     """Sizes from words such as 512 and 768x512."""
     if texts is None:
         return None
-    return [size_in("--sizes", f"{text}x{text}" if text.isdecimal() else text) for text in texts]
-
-
-def size_in(option: str, text: str) -> Size:
-    width, times, height = text.lower().partition("x")
-    if not (times and width.isdecimal() and height.isdecimal()):
-        raise typer.BadParameter(f"{text!r} is not WIDTHxHEIGHT, such as 256x192.", param_hint=option)
-    return int(width), int(height)
+    return [read_size("--sizes", f"{text}x{text}" if text.isdecimal() else text) for text in texts]
 
 
 def levels(option: str, given: list[str]) -> Any:
@@ -59,3 +68,25 @@ def levels(option: str, given: list[str]) -> Any:
         allowed = "a number, or one for each level, such as " + ("4,2; or auto" if option == "--factor" else "0.5,0.3")
         raise typer.BadParameter(f"{','.join(given)!r} is not {allowed}.", param_hint=option) from None
     return tuple(numbers) if len(numbers) > 1 else numbers[0]
+
+
+def choose_reduction(
+    base: Reduction | None, factor: list[str] | None, ratio: list[str] | None, dense: bool, rest: dict[str, Any]
+) -> Reduction | None:
+    """The reduction that the options ask for; what they do not say is as in the base."""
+    asked = [option for option, given in [("--factor", factor), ("--ratio", ratio), ("--dense", dense)] if given]
+    if len(asked) > 1:
+        raise typer.BadParameter("They exclude each other: use one of them.", param_hint=" and ".join(asked))
+    kind = None if dense else Downsample if factor else Merge if ratio else base and type(base)
+    for option in rest:
+        if kind is None or (option == "phase" and kind is Merge):
+            needed = "--factor" if option == "phase" else "--factor or --ratio"
+            raise typer.BadParameter(f"It needs {needed}.", param_hint=f"--{option}")
+    if kind is None:
+        return None
+    setting = {"factor": levels("--factor", factor)} if factor else {"ratio": levels("--ratio", ratio)} if ratio else {}
+    return kind(**{**(vars(base) if type(base) is kind else {}), **setting, **rest})
+
+
+# Old names, for commands that still import them.
+drawn, placed, present, parsed_size = drawing_option, machine_option, without_none, parse_size

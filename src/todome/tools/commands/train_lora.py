@@ -10,17 +10,24 @@ import typer
 from ...reductions import Downsample, Merge, Reduction
 from ...tokens.grid import Phase
 from ..pipelines import EMBEDDED
-from .generate import FACTOR, RATIOS, chosen, reduced
-from .options import OF_THE_MODEL, by_default, placed, present
+from .options import (
+    FACTORS,
+    OF_THE_MODEL,
+    RATIOS,
+    by_default,
+    choose_reduction,
+    machine_option,
+    reduction_option,
+    without_none,
+)
 
-learnt = partial(typer.Option, rich_help_panel="What to learn from")
-trained = partial(typer.Option, rich_help_panel="How to learn")
-sampled = partial(typer.Option, rich_help_panel="Pictures on the way")
+data_option = partial(typer.Option, rich_help_panel="What to learn from")
+learning_option = partial(typer.Option, rich_help_panel="How to learn")
+sample_option = partial(typer.Option, rich_help_panel="Pictures on the way")
 
 MODEL = "The folder of a pipeline of Stable Diffusion 1.x, 2.x or XL, or a hub id."
 DATA = "Pictures, with captions in NAME.txt beside NAME.png or in one metadata.jsonl."
 SIZE = "Train on pictures with as many pixels as a square of this side, in their own shapes." + OF_THE_MODEL
-FACTORS = FACTOR + by_default("2 for the embedded model, else auto")
 PHASES = "Which keys to keep: by chance, others at every step, or always the same." + by_default("random")
 STOP = "Dense after this share of the training; 0.9 leaves the last tenth dense." + by_default(1)
 PRECISION = "auto, no, fp16, bf16: auto is bf16 or fp16 on a GPU."
@@ -30,36 +37,36 @@ OUT = "Where the LoRA goes; checkpoints and samples go to NAME-run beside it."
 def train_lora(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)] = EMBEDDED,
     *,
-    data: Annotated[Path, learnt(metavar="FOLDER", help=DATA)],
-    caption: Annotated[str | None, learnt(metavar="TEXT", help="For pictures that have none.")] = None,
-    size: Annotated[int | None, learnt(metavar="PX", help=SIZE)] = None,
-    flip: Annotated[bool, learnt("--flip", help="Show each picture mirrored as well.")] = False,
-    steps: Annotated[int, trained(help="Of the optimiser.")] = 1000,
-    rank: Annotated[int, trained(help="How much the LoRA can hold.")] = 16,
-    alpha: Annotated[float | None, trained(help="It counts alpha / rank." + by_default("the rank"))] = None,
-    learning_rate: Annotated[float, trained(help="How far each step goes.")] = 1e-4,
-    batch: Annotated[int, trained(help="Pictures at once, on each process.")] = 1,
-    accumulate: Annotated[int, trained(help="Batches of each process in a step.")] = 1,
-    seed: Annotated[int, trained(help="The same seed gives the same LoRA.")] = 0,
-    factor: Annotated[list[str] | None, reduced(metavar="F", help=FACTORS)] = None,
-    ratio: Annotated[list[str] | None, reduced(metavar="R", help=RATIOS)] = None,
-    dense: Annotated[bool, reduced("--dense", help="Reduce nothing.")] = False,
-    phase: Annotated[Phase | None, reduced(help=PHASES)] = None,
-    stop: Annotated[float | None, reduced(help=STOP)] = None,
+    data: Annotated[Path, data_option(metavar="FOLDER", help=DATA)],
+    caption: Annotated[str | None, data_option(metavar="TEXT", help="Caption of pictures that have none.")] = None,
+    size: Annotated[int | None, data_option(metavar="PX", help=SIZE)] = None,
+    flip: Annotated[bool, data_option("--flip", help="Show each picture mirrored as well.")] = False,
+    steps: Annotated[int, learning_option(help="Steps of the optimiser.")] = 1000,
+    rank: Annotated[int, learning_option(help="How much the LoRA can hold.")] = 16,
+    alpha: Annotated[float | None, learning_option(help="It counts alpha / rank." + by_default("the rank"))] = None,
+    learning_rate: Annotated[float, learning_option(help="How far each step goes.")] = 1e-4,
+    batch: Annotated[int, learning_option(help="Pictures in a batch, on each process.")] = 1,
+    accumulate: Annotated[int, learning_option(help="Batches of each process in a step.")] = 1,
+    seed: Annotated[int, learning_option(help="The same seed gives the same LoRA.")] = 0,
+    factor: Annotated[list[str] | None, reduction_option(metavar="F", help=FACTORS)] = None,
+    ratio: Annotated[list[str] | None, reduction_option(metavar="R", help=RATIOS)] = None,
+    dense: Annotated[bool, reduction_option("--dense", help="Reduce nothing.")] = False,
+    phase: Annotated[Phase | None, reduction_option(help=PHASES)] = None,
+    stop: Annotated[float | None, reduction_option(help=STOP)] = None,
     sample: Annotated[
-        list[str] | None, sampled(metavar="PROMPT", help="Draw this; may be given several times.")
+        list[str] | None, sample_option(metavar="PROMPT", help="Draw this; may be given several times.")
     ] = None,
-    sample_every: Annotated[int, sampled(help="Steps from one time to the next.")] = 250,
-    sample_reduced: Annotated[bool, sampled("--sample-reduced", help="Draw with the reduction, dithered.")] = False,
-    out: Annotated[Path, placed("--out", "-o", metavar="NAME.safetensors", help=OUT)],
-    save_every: Annotated[int, placed(help="Steps from checkpoint to checkpoint.")] = 250,
-    keep: Annotated[int, placed(help="So many checkpoints.")] = 2,
-    resume: Annotated[bool, placed("--resume", help="Go on from the newest checkpoint.")] = False,
-    force: Annotated[bool, placed("--force", help="Start over, and overwrite what is there.")] = False,
-    precision: Annotated[str, placed(metavar="NAME", help=PRECISION)] = "auto",
-    checkpointing: Annotated[bool, placed("--checkpointing", help="Less memory, more time.")] = False,
-    compile: Annotated[bool, placed("--compile", help="By way of torch.compile.")] = False,
-    cpu: Annotated[bool, placed("--cpu", help="Leave a GPU alone.")] = False,
+    sample_every: Annotated[int, sample_option(help="Steps from one time to the next.")] = 250,
+    sample_reduced: Annotated[bool, sample_option("--sample-reduced", help="Draw them reduced, dithered.")] = False,
+    out: Annotated[Path, machine_option("--out", "-o", metavar="NAME.safetensors", help=OUT)],
+    save_every: Annotated[int, machine_option(help="Steps from checkpoint to checkpoint.")] = 250,
+    keep: Annotated[int, machine_option(help="How many checkpoints to keep.")] = 2,
+    resume: Annotated[bool, machine_option("--resume", help="Go on from the newest checkpoint.")] = False,
+    force: Annotated[bool, machine_option("--force", help="Start over, and overwrite what is there.")] = False,
+    precision: Annotated[str, machine_option(metavar="NAME", help=PRECISION)] = "auto",
+    checkpointing: Annotated[bool, machine_option("--checkpointing", help="Less memory, more time.")] = False,
+    compile: Annotated[bool, machine_option("--compile", help="Compile it with torch.compile.")] = False,
+    cpu: Annotated[bool, machine_option("--cpu", help="Leave a GPU alone.")] = False,
 ) -> None:
     """Trains a LoRA on a folder of pictures, with attention on fewer tokens.
 
@@ -71,13 +78,13 @@ def train_lora(
     from ..training.lora import Interrupted, Recipe, Samples, train
 
     usual = Downsample(2 if model == EMBEDDED else "auto", phase="random")
-    asked = chosen(usual, factor, ratio, dense, present(phase=phase, stop=stop))
+    asked = choose_reduction(usual, factor, ratio, dense, without_none(phase=phase, stop=stop))
     reduction = asked and type(asked)(**{**vars(asked), "seed": seed})
     what = {"data": data, "caption": caption, "size": size, "flip": flip, "reduction": reduction}
     how = {"rank": rank, "alpha": alpha, "learning_rate": learning_rate, "steps": steps, "batch": batch}
     how |= {"accumulate": accumulate, "seed": seed, "precision": precision}
     recipe = Recipe(model=model, **what, **how, checkpointing=checkpointing, compile=compile)
-    samples = Samples(sample or (), sample_every, drawn_with(reduction) if sample_reduced else None)
+    samples = Samples(sample or (), sample_every, sampling_reduction(reduction) if sample_reduced else None)
     places = {"resume": resume, "force": force, "save_every": save_every, "keep": keep, "cpu": cpu}
     try:
         done = train(recipe, out, samples=samples, **places)
@@ -88,8 +95,8 @@ def train_lora(
         typer.echo(f"{out}: rank {rank}, {done.steps} steps in {done.seconds:.1f} s, {reduction or 'dense'}")
 
 
-def drawn_with(reduction: Reduction | None) -> Reduction | None:
-    """What suits a picture where this suits a training: all steps, dithered."""
+def sampling_reduction(reduction: Reduction | None) -> Reduction | None:
+    """The reduction to draw samples with, where this one is trained with: in all steps, dithered."""
     if isinstance(reduction, Merge):
         return replace(reduction, stop=1.0)
     return Downsample(reduction.factor, seed=reduction.seed) if isinstance(reduction, Downsample) else None

@@ -7,20 +7,20 @@ from typer.core import TyperCommand
 
 
 class SeveralWords(TyperCommand):
-    """A command whose options for lists take every word up to the next option: app.command(cls=SeveralWords)."""
+    """Command whose options for lists take every word up to the next option: app.command(cls=SeveralWords)."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         lists = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
-        return super().parse_args(ctx, spread(args, lists))
+        return super().parse_args(ctx, repeat_options(args, lists))
 
 
-def spread(words: Iterable[str], lists: Container[str]) -> list[str]:
-    """The words as click reads them, with the option before each of its words: `--sizes 512 --sizes 1024`."""
-    told, option = [], ""
+def repeat_options(words: Iterable[str], lists: Container[str]) -> list[str]:
+    """Command line as click reads it, with the option before each of its words: `--sizes 512 --sizes 1024`."""
+    repeated, option = [], ""
     for word in words:
         if word.startswith("-"):
             option = word.partition("=")[0]
-        elif option in lists and told[-1] != option:
-            told.append(option)
-        told.append(word)
-    return told
+        elif option in lists and repeated[-1] != option:
+            repeated.append(option)
+        repeated.append(word)
+    return repeated

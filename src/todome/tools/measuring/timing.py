@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 
+from ..stopwatch import now
+
 Mode: TypeAlias = Literal["eager", "compile", "cuda-graph"]
 MODES = get_args(Mode)
 LEAST_CALLS, MOST_CALLS = 3, 50
@@ -67,13 +69,6 @@ def timed_by_clock(call: Callable[[], Any], device: torch.device, calls: int) ->
         call()
         moments.append(now(device))
     return [1000 * (b - a) for a, b in itertools.pairwise(moments)]
-
-
-def now(device: torch.device) -> float:
-    """The time when the device has done what it was given."""
-    if device.type != "cpu":
-        getattr(torch, device.type).synchronize()
-    return time.perf_counter()
 
 
 def peak_mib(call: Callable[[], Any], device: torch.device) -> float | None:

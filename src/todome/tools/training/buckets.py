@@ -16,7 +16,7 @@ def bucket_sizes(side: int, step: int) -> list[Size]:
     """Widths and heights of about the same area, side x side and never more, up to four times as wide as high.
 
     Args:
-        side: Of the square bucket, in pixels.
+        side: Side of the square bucket, in pixels.
         step: The multiples in which the model takes pictures, in pixels.
     """
     step *= math.ceil(side / STEPS / step)
@@ -33,7 +33,7 @@ def nearest_bucket(size: Size, buckets: Sequence[Size]) -> Size:
     return min(buckets, key=distance)
 
 
-def grouped(sizes: Sequence[Size]) -> Buckets:
+def group_by_size(sizes: Sequence[Size]) -> Buckets:
     """The numbers of the pictures that share a bucket."""
     by_size = sorted(range(len(sizes)), key=lambda number: (sizes[number], number))
     return tuple(tuple(numbers) for _, numbers in itertools.groupby(by_size, key=lambda number: sizes[number]))

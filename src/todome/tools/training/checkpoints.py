@@ -1,4 +1,4 @@
-"""Where a training can go on: folders that are there whole or not at all, the newest few of them.
+"""Checkpoints of a training: folders that are there whole or not at all, the newest few of them.
 
 RUN/checkpoints/000250/lora.safetensors   the LoRA as it is then, to be tried
 RUN/checkpoints/000250/state.pt           what the training needs to go on
@@ -6,30 +6,17 @@ RUN/checkpoints/000250/state.pt           what the training needs to go on
 Nothing is drawn from a generator that has a state: noise and order are functions of the seed and the step.
 """
 
-import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...errors import invalid_value
+from ..files import UNFINISHED, atomic_folder
 
 STATE, LORA = "state.pt", "lora.safetensors"
-
-
-@contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill beside its place: a failure on the way leaves nothing there."""
-    part = path.with_name(f".{path.name}.part")
-    part.mkdir(parents=True)
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
@@ -42,12 +29,13 @@ def save_checkpoint(
 ) -> Path:
     """Saves what `state` holds and the LoRA, and then removes the oldest beyond `keep`."""
     path = folder / f"{step:06d}"
-    for part in folder.glob(".*.part"):  # of a process that was killed
-        shutil.rmtree(part)
+    folder.mkdir(parents=True, exist_ok=True)
+    for unfinished in folder.glob(UNFINISHED):
+        shutil.rmtree(unfinished)
     if not path.exists():
-        with whole_folder(path) as part:
-            torch.save({"step": step, **state}, part / STATE)
-            write_lora(part / LORA)
+        with atomic_folder(path) as new:
+            torch.save({"step": step, **state}, new / STATE)
+            write_lora(new / LORA)
     for old in checkpoints_in(folder)[:-keep]:
         discard(old)
     return path

@@ -38,7 +38,7 @@ def read_examples(folder: Path, caption: str | None = None) -> list[Example]:
         raise invalid_value(
             "data", str(folder), "a folder of pictures", "There is none of that name", FileNotFoundError
         )
-    captions = dict(sorted(listed(folder / LIST) if (folder / LIST).exists() else beside(folder)))
+    captions = dict(sorted(read_list(folder / LIST) if (folder / LIST).exists() else read_folder(folder)))
     if not captions:
         raise invalid_value("data", str(folder), f"a folder with pictures ({', '.join(ENDINGS)})", "This one has none")
     bare = [path.name for path, text in captions.items() if text is None]
@@ -51,22 +51,22 @@ def read_examples(folder: Path, caption: str | None = None) -> list[Example]:
     return [Example(path, caption or "" if text is None else text, size_of(path)) for path, text in captions.items()]
 
 
-def beside(folder: Path) -> Iterator[tuple[Path, str | None]]:
-    """Every picture of a folder, with the text that lies beside it."""
+def read_folder(folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """Pictures of a folder, each with the text in NAME.txt beside it."""
     for path in folder.iterdir():
         if path.suffix.lower() in ENDINGS and not path.name.startswith("."):
             text = path.with_suffix(".txt")
             yield path, text_of(text) if text.exists() else None
 
 
-def listed(path: Path) -> Iterator[tuple[Path, str | None]]:
-    """Every picture of a list, with its text."""
+def read_list(path: Path) -> Iterator[tuple[Path, str | None]]:
+    """Pictures of a metadata.jsonl, each with its text."""
     for number, line in enumerate(text_of(path).splitlines(), start=1):
         try:
             entry = json.loads(line)
             picture, text = path.parent / entry["file_name"], entry.get("text")
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise invalid_value("data", f"{path}:{number}", LINE, "Mend this line or take it out") from None
+            raise invalid_value("data", f"{path}:{number}", LINE, "Correct this line or remove it") from None
         if not picture.is_file():
             raise invalid_value("data", f"{path}:{number}", "pictures that are there", f"{entry['file_name']} is not")
         yield picture, None if text is None else str(text)
@@ -81,7 +81,7 @@ def text_of(path: Path) -> str:
 
 def open_picture(path: Path) -> Image.Image:
     """A picture upright, in RGB, on white where it is transparent."""
-    with readable(path) as file:
+    with open_image(path) as file:
         picture = ImageOps.exif_transpose(file)
         if not picture.has_transparency_data:
             return picture.convert("RGB")
@@ -91,23 +91,23 @@ def open_picture(path: Path) -> Image.Image:
 
 def size_of(path: Path) -> Size:
     """The size of a picture upright, without reading all of it."""
-    with readable(path) as file:
+    with open_image(path) as file:
         width, height = file.size
         lies = file.getexif().get(ExifTags.Base.Orientation, 1) >= 5
         return (height, width) if lies else (width, height)
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[Image.Image]:
+def open_image(path: Path) -> Iterator[Image.Image]:
     try:
         with Image.open(path) as file:
             yield file
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        raise invalid_value("data", str(path), "pictures that can be opened", "Mend it or take it out") from None
+        raise invalid_value("data", str(path), "pictures that can be opened", "Repair it or remove it") from None
 
 
 def fingerprints(examples: Sequence[Example], folder: Path) -> dict[str, str]:
-    """What a picture and its caption are known by, to find out whether they are still the same."""
+    """Hashes of pictures with their captions, by name, to find out whether they are still the same."""
     return {
         os.path.relpath(example.path, folder): hashlib.sha256(
             example.path.read_bytes() + example.caption.encode()

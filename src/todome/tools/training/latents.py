@@ -20,10 +20,10 @@ class Batch(NamedTuple):
 
     latents: Tensor  # (B, C, h, w)
     text: Tensor  # (B, words, width)
-    added: dict[str, Tensor]  # what SDXL is told besides: text_embeds (B, width), time_ids (B, 6); else nothing
+    added: dict[str, Tensor]  # what SDXL is given besides: text_embeds (B, width), time_ids (B, 6); else nothing
 
 
-def joined(batches: Sequence[Batch], device: torch.device) -> Batch:
+def join_batches(batches: Sequence[Batch], device: torch.device) -> Batch:
     latents, text, added = zip(*batches, strict=True)
     both = {name: torch.cat([one[name] for one in added]).to(device) for name in added[0]}
     return Batch(torch.cat(latents).to(device), torch.cat(text).to(device), both)
@@ -33,17 +33,17 @@ def encode_pictures(pipe: Any, examples: Sequence[Example], sizes: Sequence[Size
     """Every picture as a batch of one, in the CPU's memory. Each process encodes its share and gets those of all.
 
     Args:
-        pipe: Has the autoencoder and the text encoders.
-        examples: The pictures.
-        sizes: The bucket of each.
-        state: accelerate's: which process this is, and on which device.
+        pipe: Pipeline with the autoencoder and the text encoders.
+        examples: Pictures with their captions.
+        sizes: Size of the bucket of each picture.
+        state: State of accelerate: which process this is, and on which device.
     """
     from accelerate.utils import gather_object
 
     own = range(state.process_index, len(examples), state.num_processes)
     own = tqdm(own, "encoding", unit="picture", disable=None if state.is_main_process else True, leave=False)
     with encoders_on(pipe, state.device):
-        encoded = [(i, encoded_picture(pipe, examples[i], sizes[i], state.device)) for i in own]
+        encoded = [(i, encode_picture(pipe, examples[i], sizes[i], state.device)) for i in own]
     by_number = dict(gather_object(encoded))
     return [by_number[i] for i in range(len(examples))]
 
@@ -60,8 +60,8 @@ def encoders_on(pipe: Any, device: torch.device) -> Iterator[None]:
 
 
 @torch.no_grad()
-def encoded_picture(pipe: Any, example: Example, size: Size, device: torch.device) -> Batch:
-    picture, corner = fitted(open_picture(example.path), size)
+def encode_picture(pipe: Any, example: Example, size: Size, device: torch.device) -> Batch:
+    picture, corner = fit(open_picture(example.path), size)
     picture = ImageOps.mirror(picture) if example.mirrored else picture
     pixels = pipe.image_processor.preprocess(picture).to(device)  # (1, 3, H, W), from -1 to 1
     text, _, *pooled = pipe.encode_prompt(
@@ -69,12 +69,12 @@ def encoded_picture(pipe: Any, example: Example, size: Size, device: torch.devic
     )
     added = {}
     if pooled:  # SDXL: sizes and corners as (height, width)
-        told = [*reversed(example.size), *reversed(corner), *reversed(size)]
-        added = {"text_embeds": pooled[0].cpu(), "time_ids": torch.tensor([told], dtype=torch.float32)}
+        sizes = [*reversed(example.size), *reversed(corner), *reversed(size)]
+        added = {"text_embeds": pooled[0].cpu(), "time_ids": torch.tensor([sizes], dtype=torch.float32)}
     return Batch(latents_of(pipe.vae, pixels).cpu(), text.cpu(), added)
 
 
-def fitted(picture: Image.Image, size: Size) -> tuple[Image.Image, Size]:
+def fit(picture: Image.Image, size: Size) -> tuple[Image.Image, Size]:
     """The middle of a picture, as much of it as fits into a size; and how far from its left and top that begins."""
     scale = max(size[0] / picture.width, size[1] / picture.height)
     corner = round((picture.width * scale - size[0]) / 2), round((picture.height * scale - size[1]) / 2)

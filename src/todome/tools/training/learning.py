@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from .latents import Batch
 
 PREDICTIONS = ("epsilon", "v_prediction")
-LONGEST = 1.0  # gradient, beyond which it is shortened
+MAX_NORM = 1.0  # of the gradient, which is clipped beyond
 DTYPES = {"no": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -22,7 +22,7 @@ def loss_of(unet: nn.Module, schedule: Any, batch: Batch, generator: torch.Gener
         unet: A UNet2DConditionModel of diffusers, or what is wrapped around one.
         schedule: A DDPMScheduler with the betas and the prediction type the model was trained with.
         batch: Latents, text and what else the UNet takes, on its device.
-        generator: Of the noise and the timesteps; of the CPU, so that every device learns from the same.
+        generator: Generator of the noise and the timesteps; of the CPU, so that every device learns from the same.
     """
     latents = batch.latents
     noise = torch.randn(latents.shape, generator=generator).to(latents)
@@ -48,30 +48,31 @@ def train_step(
     """One step of the optimiser from the mean loss of some batches, which is returned.
 
     Args:
-        unet: Whose trainable parameters the optimiser has; in DistributedDataParallel, gradients are averaged once.
+        unet: UNet whose trainable parameters the optimiser has; in DistributedDataParallel, gradients are averaged
+            once.
         schedule: As for `loss_of`.
-        optimiser: Of the parameters that learn.
-        batches: Each with a generator of its own.
-        precision: "no", "fp16" or "bf16", of what autocast computes.
+        optimiser: Optimiser of the parameters that learn.
+        batches: Batches, each with a generator of its own.
+        precision: Format in which autocast computes: "no", "fp16" or "bf16".
         scaler: A `torch.amp.GradScaler`, which fp16 needs.
     """
     scaler = scaler or torch.amp.GradScaler(enabled=False)
     losses = []
     for number, (batch, generator) in enumerate(batches, start=1):
         autocast = torch.autocast(batch.latents.device.type, DTYPES[precision], enabled=precision != "no")
-        with nullcontext() if number == len(batches) else unsynchronised(unet):
+        with nullcontext() if number == len(batches) else without_synchronisation(unet):
             with autocast:
                 loss = loss_of(unet, schedule, batch, generator) / len(batches)
             scaler.scale(loss).backward()
         losses.append(loss.detach())
     scaler.unscale_(optimiser)
-    nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], LONGEST)
+    nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], MAX_NORM)
     scaler.step(optimiser)
     scaler.update()
     optimiser.zero_grad(set_to_none=True)
     return torch.stack(losses).sum()
 
 
-def unsynchronised(unet: Any) -> AbstractContextManager[None]:
-    """Processes need to agree on gradients only when the last batch has added to them."""
+def without_synchronisation(unet: Any) -> AbstractContextManager[None]:
+    """No averaging of gradients over processes: they need to agree only when the last batch has added to them."""
     return unet.no_sync() if hasattr(unet, "no_sync") else nullcontext()

@@ -1,7 +1,7 @@
 """`train`: a LoRA from a folder of pictures, with attention on fewer tokens.
 
     from todome import Downsample
-    from todome.training.lora import Recipe, train
+    from todome.tools.training.lora import Recipe, train
 
     recipe = Recipe("photos", model="stable-diffusion-v1-5/stable-diffusion-v1-5", size=768,
                     reduction=Downsample(2, phase="random", stop=0.9))
@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from ...errors import invalid_value
-from ..pictures import check_out
-from ..pipelines import clear_about_memory, format_size
+from ..devices import explain_out_of_memory
+from ..files import check_out
+from ..pipelines import format_size
 from .checkpoints import checkpoints_in, newest_state, save_checkpoint
 from .dataset import read_examples
-from .recipe import Recipe, check_whole
+from .recipe import Recipe, check_at_least
 from .samples import Samples
 from .trainer import Trainer
 
@@ -67,25 +68,25 @@ def train(
         out: The file, NAME.safetensors. Checkpoints and samples go to the folder NAME-run beside it.
         resume: Go on from the newest checkpoint there; from the beginning where there is none.
         force: Start over and overwrite what is there.
-        save_every: Steps from checkpoint to checkpoint.
-        keep: So many checkpoints.
+        save_every: Number of steps from checkpoint to checkpoint.
+        keep: Number of checkpoints to keep.
         samples: Pictures to draw on the way.
         cpu: Leave a GPU alone.
     """
     from accelerate import Accelerator
 
     out, samples = Path(out), samples or Samples()
-    check_whole("save_every", save_every, 1, 250)
-    check_whole("keep", keep, 1, 2)
+    check_at_least("save_every", save_every, 1, 250)
+    check_at_least("keep", keep, 1, 2)
     run = check_place(out, resume, force)
     examples = read_examples(recipe.data, recipe.caption)
     accelerator = Accelerator(cpu=cpu, mixed_precision="no")  # the trainer casts by itself
     remedy = "Lower the batch or the size, use checkpointing, or a larger factor"
     state = newest_state(run / "checkpoints") if resume else None
-    with clear_about_memory(f"this training on {accelerator.device}", remedy):
+    with explain_out_of_memory(f"this training on {accelerator.device}", remedy):
         trainer = Trainer(recipe, examples, accelerator, state)
         begin(trainer, run, resume, force)
-        trained = all_steps(trainer, run, save_every, keep, samples)
+        trained = take_all_steps(trainer, run, save_every, keep, samples)
     if accelerator.is_main_process:
         trainer.write(out)
     accelerator.wait_for_everyone()
@@ -110,9 +111,9 @@ def check_place(out: Path, resume: bool, force: bool) -> Path:
 
 def begin(trainer: Trainer, run: Path, resume: bool, force: bool) -> None:
     """Says what will be done; by force, that takes the place of the run that was there."""
-    say, checkpoints = speaker(trainer), run / "checkpoints"
+    say, checkpoints = printer(trainer), run / "checkpoints"
     sizes = ", ".join(f"{count} of {format_size(size)}" for size, count in sorted(trainer.sizes.items()))
-    say(f"Pictures: {len(trainer.known)}. Buckets: {sizes} pixels.")
+    say(f"Pictures: {len(trainer.fingerprints)}. Buckets: {sizes} pixels.")
     if trainer.step:
         say(f"Going on after step {trainer.step} of {trainer.recipe.steps}.")
     elif resume:
@@ -122,18 +123,19 @@ def begin(trainer: Trainer, run: Path, resume: bool, force: bool) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def speaker(trainer: Trainer) -> Any:
+def printer(trainer: Trainer) -> Any:
+    """Function that prints a line above the progress bar, in one of the processes."""
     return tqdm.write if trainer.accelerator.is_main_process else lambda _: None
 
 
-def all_steps(trainer: Trainer, run: Path, save_every: int, keep: int, samples: Samples) -> Trained:
+def take_all_steps(trainer: Trainer, run: Path, save_every: int, keep: int, samples: Samples) -> Trained:
     """Takes the steps that are left, with checkpoints and samples on the way."""
     began, first, steps, loss = time.perf_counter(), trainer.step, trainer.recipe.steps, float("nan")
-    say, main = speaker(trainer), trainer.accelerator.is_main_process
+    say, main = printer(trainer), trainer.accelerator.is_main_process
     bar = tqdm(total=steps, desc="training", unit="step", initial=first, disable=None if main else True)
-    with bar, stopping_gently(trainer.accelerator) as asked_to_stop:
+    with bar, catch_stop_signals(trainer.accelerator) as asked_to_stop:
         while trainer.step < steps:
-            loss = checked(float(trainer.take_step()), trainer)
+            loss = check_loss(float(trainer.take_step()), trainer)
             bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
             bar.update()
             stop, last = asked_to_stop(), trainer.step == steps
@@ -148,7 +150,7 @@ def all_steps(trainer: Trainer, run: Path, save_every: int, keep: int, samples: 
     return Trained(run, trainer.step - first, seconds, loss, main)
 
 
-def checked(loss: float, trainer: Trainer) -> float:
+def check_loss(loss: float, trainer: Trainer) -> float:
     """Refuses to go on, and to save, where learning has failed: older checkpoints are worth more."""
     if not math.isfinite(loss):
         allowed = "a rate at which the loss stays a number"
@@ -167,8 +169,11 @@ def save(trainer: Trainer, run: Path, keep: int) -> Path:
 
 
 @contextmanager
-def stopping_gently(accelerator: Any) -> Iterator[Any]:
-    """Whether any process was asked to stop by SIGINT or SIGTERM since. A second signal acts as it always does."""
+def catch_stop_signals(accelerator: Any) -> Iterator[Any]:
+    """Function that says whether any process was asked to stop by SIGINT or SIGTERM since.
+
+    A second signal acts as it always does.
+    """
     signals = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.getsignal(number) for number in signals}
 

@@ -1,4 +1,4 @@
-"""What a LoRA depends on: a frozen, validated description."""
+"""Recipe of a LoRA: everything it depends on, validated."""
 
 import math
 from dataclasses import dataclass, field
@@ -19,22 +19,22 @@ class Recipe:
     Args: Important
         data: A folder of pictures, with a caption for each in `name.txt` beside it or in one `metadata.jsonl`.
         model: "todome-flowers" (the embedded one), the folder of a pipeline, or an id on the Hugging Face hub.
-        steps: Of the optimiser.
-        batch: Pictures at once on each process. A step sees batch x accumulate x processes of them.
+        steps: Number of steps of the optimiser.
+        batch: Number of pictures in a batch, on each process. A step sees batch x accumulate x processes of them.
         size: The side of a square with as many pixels as a training picture has; None is the model's own.
         reduction: `Downsample(...)`, `Merge(...)`, or None for dense. `stop=0.9` leaves the last tenth dense.
-        rank: Of the matrices that are learnt: how much the LoRA can hold.
+        rank: Rank of the matrices that are learnt: how much the LoRA can hold.
         learning_rate: How far each step goes.
 
     Args: To tinker with
-        caption: For pictures that have none.
+        caption: Caption of pictures that have none.
         alpha: The LoRA counts alpha / rank; None is rank.
-        accumulate: Batches of each process in one step.
+        accumulate: Number of batches of each process in one step.
         flip: Show each picture mirrored as well.
         precision: "no" is float32. "auto" is bf16 on a GPU that has it, fp16 on others, and "no" on a CPU.
         checkpointing: Compute activations again in the backward pass instead of keeping them: slower, in less memory.
-        compile: By way of torch.compile, with a graph for each bucket.
-        seed: Of the order, the noise, the first weights and the reduction's draws.
+        compile: Compile the UNet with torch.compile, a graph for each bucket.
+        seed: Seed of the order of the pictures, the noise and the first weights.
     """
 
     data: Path
@@ -58,10 +58,10 @@ class Recipe:
         object.__setattr__(self, "data", Path(self.data))
         object.__setattr__(self, "alpha", self.rank if self.alpha is None else self.alpha)
         for name, usual in {"steps": 1000, "batch": 1, "rank": 16, "accumulate": 1}.items():
-            check_whole(name, getattr(self, name), 1, usual)
-        check_whole("seed", self.seed, 0, 0)
+            check_at_least(name, getattr(self, name), 1, usual)
+        check_at_least("seed", self.seed, 0, 0)
         if self.size is not None:
-            check_whole("size", self.size, 1, 512)
+            check_at_least("size", self.size, 1, 512)
         for name, usual in {"learning_rate": "1e-4", "alpha": "the rank"}.items():
             value = getattr(self, name)
             if not is_number(value) or not 0 < value < math.inf:
@@ -72,6 +72,7 @@ class Recipe:
             )
 
 
-def check_whole(field: str, value: Any, least: int, usual: int) -> None:
+def check_at_least(field: str, value: Any, least: int, usual: int) -> None:
+    """Refuses anything but a whole number of at least so much."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise invalid_value(field, value, f"a whole number of at least {least}", f"The usual one is {usual}")

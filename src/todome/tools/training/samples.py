@@ -6,21 +6,22 @@ from pathlib import Path
 from typing import Any
 
 from ...reductions import Reduction
-from ..generate import make_picture, recommended
+from ..generate import make_picture
 from ..pictures import write_png
+from ..settings import recommended_settings
 from .latents import encoders_on
-from .recipe import Recipe, check_whole
+from .recipe import Recipe, check_at_least
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Which pictures to draw, and when.
+    """Pictures to draw on the way, and when.
 
     Args:
         prompts: One picture each, always from the same noise.
-        every: So many steps, and at the end.
-        reduction: To draw them with; None is dense.
-        steps: Of the sampler; None is the model's own.
+        every: Number of steps from one time to the next; they are drawn at the end too.
+        reduction: Reduction to draw them with; None is dense.
+        steps: Number of denoising steps; None is the model's own.
     """
 
     prompts: Sequence[str] = ()
@@ -29,13 +30,13 @@ class Samples:
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        check_whole("sample_every", self.every, 1, 250)
+        check_at_least("sample_every", self.every, 1, 250)
 
 
 def draw_samples(pipe: Any, recipe: Recipe, samples: Samples, step: int, folder: Path, state: Any) -> None:
-    """Draws them with a pipeline around the UNet that learns, which must be dense. Each process draws its share."""
+    """Draws samples with a pipeline whose UNet is dense. Each process draws its share."""
     folder.mkdir(parents=True, exist_ok=True)
-    usual, side = recommended(recipe.model), recipe.size or 0
+    usual, side = recommended_settings(recipe.model), recipe.size or 0
     usual = replace(usual, size=(side, side), reduction=samples.reduction, steps=samples.steps or usual.steps)
     pipe.set_progress_bar_config(disable=True)
     with encoders_on(pipe, state.device):

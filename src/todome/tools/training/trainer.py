@@ -1,5 +1,6 @@
-"""What is alive in a training: the pipeline, its UNet with the layers that learn, the reduction, the optimiser."""
+"""Trainer: the pipeline, its UNet with the layers that learn, the reduction and the optimiser of a training."""
 
+import copy
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,17 +12,20 @@ import torch
 from torch import Tensor
 
 from ...errors import invalid_value
-from ...patch import Patch, apply
-from ..pipelines import check_size, open_pipeline, quiet_loading, scheduler_named, size_step
-from .buckets import batch_at, bucket_sizes, grouped, nearest_bucket
+from ...patch import apply, remove
+from ..devices import check_bfloat16
+from ..pipelines import check_size, open_pipeline, size_step
+from ..quiet import quiet_loading
+from ..schedulers import make_scheduler
+from .buckets import batch_at, bucket_sizes, group_by_size, nearest_bucket
 from .checkpoints import check_same
 from .dataset import Example, fingerprints, first_change
-from .latents import Batch, encode_pictures, joined
+from .latents import Batch, encode_pictures, join_batches
 from .learning import DTYPES, PREDICTIONS, train_step
-from .metadata import metadata
+from .metadata import lora_metadata
 from .recipe import Precision, Recipe
 from .samples import Samples, draw_samples
-from .weights import add_lora, learnt, write_lora
+from .weights import add_lora, trainable_parameters, write_lora
 
 TRAINABLE = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 FREE = ("data", "caption", "accumulate", "checkpointing", "compile")  # what may be another one after a resume
@@ -33,24 +37,24 @@ class Trainer:
     Args:
         recipe: What is wanted.
         examples: The pictures to learn from.
-        accelerator: accelerate's `Accelerator(mixed_precision="no")`: which process this is, and on which device.
-        state: Of a checkpoint to go on from.
+        accelerator: `accelerate.Accelerator(mixed_precision="no")`: which process this is, and on which device.
+        state: State of a checkpoint to go on from.
     """
 
     def __init__(
         self, recipe: Recipe, examples: Sequence[Example], accelerator: Any, state: Mapping[str, Any] | None = None
     ) -> None:
         self.accelerator, self.pipe, self.step = accelerator, open_trainable(recipe.model), 0
-        self.recipe = settled(recipe, self.pipe, accelerator.device)
-        self.schedule = scheduler_named("ddpm", self.pipe.scheduler.config)
-        self.known = fingerprints(examples, recipe.data)
+        self.recipe = complete_recipe(recipe, self.pipe, accelerator.device)
+        self.schedule = make_scheduler("ddpm", self.pipe.scheduler.config)
+        self.fingerprints = fingerprints(examples, recipe.data)
         if state:
             self.check(state)
         self.encode(examples)
         self.unet = self.learning_unet()
-        self.patch = self.reduced(self.unet)
-        self.model = accelerator.prepare_model(self.compiled(self.unet) if recipe.compile else self.unet)
-        self.optimiser = torch.optim.AdamW(learnt(self.unet).values(), lr=recipe.learning_rate)
+        self.patch = apply(self.unet, self.recipe.reduction) if self.recipe.reduction else None
+        self.model = accelerator.prepare_model(self.compile(self.unet) if recipe.compile else self.unet)
+        self.optimiser = torch.optim.AdamW(trainable_parameters(self.unet).values(), lr=recipe.learning_rate)
         self.scaler = torch.amp.GradScaler(accelerator.device.type, enabled=self.recipe.precision == "fp16")
         if state:
             self.load(state)
@@ -60,7 +64,7 @@ class Trainer:
         mirrored = [example._replace(mirrored=True) for example in examples] if self.recipe.flip else []
         buckets = bucket_sizes(self.recipe.size or 0, size_step(self.pipe))
         sizes = [nearest_bucket(example.size, buckets) for example in (*examples, *mirrored)]
-        self.sizes, self.buckets = Counter(sizes), grouped(sizes)
+        self.sizes, self.buckets = Counter(sizes), group_by_size(sizes)
         self.pictures = encode_pictures(self.pipe, [*examples, *mirrored], sizes, self.accelerator)
 
     def learning_unet(self) -> Any:
@@ -73,14 +77,11 @@ class Trainer:
             unet.enable_gradient_checkpointing()
         return unet
 
-    def compiled(self, unet: Any) -> Any:
+    def compile(self, unet: Any) -> Any:
         """A graph for each bucket, and another one where a window closes."""
         config, graphs = torch._dynamo.config, 2 * len(self.buckets)
         config.recompile_limit = max(config.recompile_limit, graphs)  # pyright: ignore[reportAttributeAccessIssue]
         return torch.compile(unet, dynamic=False)
-
-    def reduced(self, model: Any) -> Patch | None:
-        return apply(model, self.recipe.reduction) if self.recipe.reduction else None
 
     @property
     def batches_per_step(self) -> int:
@@ -101,26 +102,27 @@ class Trainer:
         """A batch of all that will ever be, whichever process takes it, and the generator of its noise."""
         chosen = batch_at(number, self.buckets, self.recipe.batch, self.recipe.seed)
         seed = random.Random(f"{self.recipe.seed}/{number}").getrandbits(63)
-        batch = joined([self.pictures[i] for i in chosen], self.accelerator.device)
+        batch = join_batches([self.pictures[i] for i in chosen], self.accelerator.device)
         return batch, torch.Generator().manual_seed(seed)
 
     def draw(self, samples: Samples, folder: Path) -> None:
-        """Samples, without the reduction of the training."""
-        if self.patch:
-            self.patch.remove()
-        draw_samples(self.pipe, self.recipe, samples, self.step, folder, self.accelerator)
-        self.patch = self.reduced(self.model)
+        """Samples, without the reduction of the training, which stays on the UNet and in its compiled graphs."""
+        self.pipe.unet = dense_copy(self.unet)
+        try:
+            draw_samples(self.pipe, self.recipe, samples, self.step, folder, self.accelerator)
+        finally:
+            self.pipe.unet = self.unet
 
     def state(self) -> dict[str, Any]:
         """All that a checkpoint needs to hold."""
-        weights = {name: weight.detach().cpu() for name, weight in learnt(self.unet).items()}
+        weights = {name: weight.detach().cpu() for name, weight in trainable_parameters(self.unet).items()}
         parts = {"weights": weights, "optimiser": self.optimiser.state_dict(), "scaler": self.scaler.state_dict()}
-        return {**parts, "settings": self.settings(), "data": self.known}
+        return {**parts, "settings": self.settings(), "data": self.fingerprints}
 
     def check(self, state: Mapping[str, Any]) -> None:
         """Refuses the state of another training, before any work is done."""
         check_same(state["settings"], self.settings())
-        if change := first_change(state["data"], self.known):
+        if change := first_change(state["data"], self.fingerprints):
             allowed = "the pictures and captions with which this training began"
             raise invalid_value(
                 "data", str(self.recipe.data), allowed, f"{change}: undo it, or train into another file"
@@ -140,12 +142,20 @@ class Trainer:
 
     def write(self, path: Path) -> None:
         """The LoRA as a file. It names the model, but no folder of this machine."""
-        recipe, pictures = self.recipe, len(self.known)
+        recipe, pictures = self.recipe, len(self.fingerprints)
         names = ("rank", "alpha", "learning_rate", "steps", "batch", "size", "precision", "seed")
-        told = {name: getattr(recipe, name) for name in names}
+        chosen = {name: getattr(recipe, name) for name in names}
         model = Path(recipe.model).name if Path(recipe.model).exists() else recipe.model
         how = {"model": model, "step": self.step, "pictures": pictures, "batches_per_step": self.batches_per_step}
-        write_lora(self.unet, path, metadata(recipe.reduction, **how, **told))
+        write_lora(self.unet, path, lora_metadata(recipe.reduction, **how, **chosen))
+
+
+def dense_copy(model: Any) -> Any:
+    """Copy of a model without todome's hooks, whose parameters and buffers are those of the model itself."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    copied = copy.deepcopy(model, shared)
+    remove(copied)
+    return copied
 
 
 def open_trainable(model: str) -> Any:
@@ -161,7 +171,7 @@ def open_trainable(model: str) -> Any:
     return pipe
 
 
-def settled(recipe: Recipe, pipe: Any, device: torch.device) -> Recipe:
+def complete_recipe(recipe: Recipe, pipe: Any, device: torch.device) -> Recipe:
     """The recipe with what it leaves to the model and the device filled in."""
     side = recipe.size or pipe.unet.config.sample_size * pipe.vae_scale_factor
     check_size(pipe, (side, side))
@@ -171,6 +181,8 @@ def settled(recipe: Recipe, pipe: Any, device: torch.device) -> Recipe:
 def usable_precision(precision: Precision, device: torch.device) -> Precision:
     if precision == "fp16" and device.type == "cpu":
         raise invalid_value("precision", precision, "no or bf16 on a CPU", "bf16 needs no scaling of the loss")
+    if precision == "bf16":
+        check_bfloat16(device, "precision", precision, instead="no")
     if precision != "auto":
         return precision
     if device.type != "cuda":

@@ -24,7 +24,7 @@ def add_lora(unet: Any, rank: int, alpha: float, seed: int) -> None:
     cast_training_params(unet, torch.float32)
 
 
-def learnt(unet: Any) -> dict[str, Tensor]:
+def trainable_parameters(unet: Any) -> dict[str, Tensor]:
     """The parameters that learn, by name."""
     return {name: parameter for name, parameter in unet.named_parameters() if parameter.requires_grad}
 
@@ -46,8 +46,8 @@ def lora_weights(unet: Any) -> dict[str, Tensor]:
 
 
 def write_lora(unet: Any, path: Path, metadata: Mapping[str, str]) -> None:
-    """A file like any other: one that safetensors itself writes can be read by its owner alone."""
+    """Writes the LoRA. Not by safetensors itself, whose files can be read by their owner alone."""
     from safetensors.torch import save
 
-    with atomic_write(path) as beside:
-        beside.write_bytes(save(lora_weights(unet), dict(metadata)))
+    with atomic_write(path) as unfinished:
+        unfinished.write_bytes(save(lora_weights(unet), dict(metadata)))

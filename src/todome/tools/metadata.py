@@ -1,0 +1,78 @@
+"""What files say of how they were made: settings in pictures, reductions in pictures and LoRAs."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import __version__
+from ..errors import invalid_value
+from ..reductions import Downsample, Merge, Reduction
+from .pipelines import format_size
+from .settings import Settings
+
+
+def settings_texts(settings: Settings, sampler: str) -> dict[str, str]:
+    """Texts for a PNG file: all settings for `settings_of`, and the lines that other tools read."""
+    return {"todome": settings_json(settings, sampler), "parameters": settings_infotext(settings, sampler)}
+
+
+def settings_of(path: Path) -> Settings:
+    """The settings a picture was made with, from its file."""
+    from .pictures import read_texts
+
+    allowed = "a PNG file that todome made"
+    try:
+        found = json.loads(read_texts(path)["todome"])
+        settings = {name: found[name] for name in Settings.__dataclass_fields__}
+        size, reduction = settings["size"], reduction_from_dict(settings["reduction"])
+        return Settings(**{**settings, "size": size and tuple(size), "reduction": reduction})
+    except OSError:
+        remedy = "There is no picture of that name"
+        raise invalid_value("picture", str(path), allowed, remedy, FileNotFoundError) from None
+    except (KeyError, TypeError, ValueError):
+        raise invalid_value("picture", str(path), allowed, "This one has no settings of todome in it") from None
+
+
+def settings_json(settings: Settings, sampler: str) -> str:
+    reduction, versions = reduction_to_dict(settings.reduction), versions_of("diffusers")
+    return json.dumps({**asdict(settings), "reduction": reduction, "sampler": sampler, "versions": versions})
+
+
+def settings_infotext(settings: Settings, sampler: str) -> str:
+    """The settings as stable-diffusion-webui writes them, which many tools read."""
+    facts = {
+        "Steps": settings.steps,
+        "Sampler": sampler,
+        "CFG scale": settings.guidance and f"{settings.guidance:g}",
+        "Seed": settings.seed,
+        "Size": settings.size and format_size(settings.size),
+        "Model": Path(settings.model).name,
+        "Token reduction": settings.reduction and json.dumps(str(settings.reduction)),
+        "Version": f"todome {__version__}",
+    }
+    lines = [settings.prompt, f"Negative prompt: {settings.negative}" if settings.negative else ""]
+    lines.append(", ".join(f"{name}: {fact}" for name, fact in facts.items() if fact is not None))
+    return "\n".join([lines[0], *filter(None, lines[1:])])
+
+
+def reduction_to_dict(reduction: Reduction | None) -> dict[str, Any] | None:
+    return reduction and {"name": type(reduction).__name__, **vars(reduction)}
+
+
+def reduction_from_dict(entries: Mapping[str, Any] | None) -> Reduction | None:
+    """The reduction that `reduction_to_dict` wrote, where JSON has made lists of its tuples."""
+    if entries is None:
+        return None
+    kind = {"Downsample": Downsample, "Merge": Merge}[entries["name"]]
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()}
+    return kind(**{name: value for name, value in fields.items() if name != "name"})
+
+
+def versions_of(*packages: str) -> dict[str, str]:
+    """Versions of todome, torch and other packages."""
+    return {"todome": __version__, "torch": torch.__version__, **{name: version(name) for name in packages}}

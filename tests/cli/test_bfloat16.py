@@ -1,0 +1,86 @@
+"""bfloat16 on processors that claim AMX and lack it: a sentence instead of a process that is killed."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from todome.tools.devices import PRODUCT, check_bfloat16, survives, torch_dtype
+
+CPU = torch.device("cpu")
+KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+REMEDY = "Set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment and start again, or use"
+REASON = "on this CPU, where a product in bfloat16 is an illegal instruction"
+posix = pytest.mark.skipif(os.name == "nt", reason="signals are of POSIX")
+
+
+@pytest.fixture
+def killed(monkeypatch):
+    """A processor on which the first product in bfloat16 is the last."""
+    monkeypatch.setattr("todome.tools.devices.PRODUCT", KILLED)
+
+
+def test_a_product_in_bfloat16_is_tried_in_a_process_of_its_own(monkeypatch):
+    assert torch_dtype("bfloat16", CPU) is torch.bfloat16
+    monkeypatch.setattr(sys, "executable", "/no/such/python")  # the answer is remembered
+    assert torch_dtype("bfloat16", CPU) is torch.bfloat16
+
+
+def test_the_product_is_one():
+    done = subprocess.run([sys.executable, "-c", f"{PRODUCT}; print((a @ a)[0, 0])", *sys.path], capture_output=True)
+    assert (done.returncode, done.stdout.split()) == (0, b"tensor(64., dtype=torch.bfloat16)".split())
+
+
+@posix
+@pytest.mark.parametrize(("code", "answer"), [(KILLED, False), ("raise SystemExit(1)", True), ("", True)])
+def test_only_an_illegal_instruction_counts(code, answer):
+    assert survives(code) is answer
+
+
+@posix
+def test_generate_says_what_to_set(killed, refused, run):
+    text = f"dtype='bfloat16' cannot be used. Allowed: float32 {REASON}. {REMEDY} float32."
+    options = ("--device", "cpu", "--size", "32x32", "--steps", 1, "-o", "a.png")
+    assert refused("generate", "a", "--dtype", "bfloat16", *options) == text
+    assert not Path("a.png").exists()
+    assert run("generate", "a", "--dtype", "float32", *options).exit_code == 0
+
+
+@posix
+def test_bench_says_what_to_set(killed, refused, small_sd15):
+    text = f"dtype='bfloat16' cannot be used. Allowed: float32 {REASON}. {REMEDY} float32."
+    assert refused("bench", "sd15", "--device", "cpu", "--dtype", "bfloat16") == text
+
+
+@posix
+def test_train_lora_says_what_to_set(killed, refused, folder, tmp_path):
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
+    options = ("--data", ".", "--caption", "a", "--steps", 1, "--cpu", "--precision", "bf16", "-o", "a.safetensors")
+    text = f"precision='bf16' cannot be used. Allowed: no {REASON}. {REMEDY} no."
+    assert refused("train-lora", folder, *options) == text
+
+
+@posix
+def test_other_devices_and_formats_are_not_asked_about(killed):
+    check_bfloat16(torch.device("cuda"), "dtype", "bfloat16", instead="float32")
+    assert torch_dtype("float32", CPU) is torch.float32
+    assert torch_dtype("float16", CPU) is torch.float16
+
+
+def test_tests_start_with_the_remedy():
+    assert os.environ["ONEDNN_MAX_CPU_ISA"]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(("given", "used"), [({}, "AVX512_CORE_BF16"), ({"ONEDNN_MAX_CPU_ISA": "ALL"}, "ALL")])
+def test_make_starts_with_the_remedy(tmp_path, given, used):
+    (tmp_path / "show.mk").write_text("show:\n\t@echo $$ONEDNN_MAX_CPU_ISA\n")
+    environment = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"} | given
+    words = ["make", "-f", "Makefile", "-f", str(tmp_path / "show.mk"), "show"]
+    root = Path(__file__).parents[2]
+    assert subprocess.check_output(words, text=True, cwd=root, env=environment) == f"{used}\n"

@@ -1,0 +1,61 @@
+"""`todome generate --like`: a picture from anywhere chooses neither the model nor the device by itself."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from todome import Downsample
+from todome.tools.generate import Generated, Settings, settings_of
+from todome.tools.pictures import write_png
+
+AGAIN = ("generate", "--like", "one.png", "-o", "again.png")
+
+
+def picture(model: str, device: str = "cpu") -> None:
+    """A file that says it was made with a model."""
+    settings = Settings("a", model=model, size=(32, 32), steps=1, reduction=Downsample(2), device=device)
+    made = Generated(Image.new("RGB", (32, 32)), settings, "DDIM", 1.0, "")
+    write_png(made.picture, Path("one.png"), made.texts(), force=True)
+
+
+def test_without_a_terminal_a_model_of_the_picture_is_refused(refused):
+    picture("some/model; rm")
+    text = "Invalid value for --like: 'one.png' names the model 'some/model; rm'. "
+    assert refused(*AGAIN, code=2) == text + "If you trust it, say so with --model 'some/model; rm'."
+    assert not Path("again.png").exists()
+
+
+def test_a_model_that_the_user_names_is_used(run, folder):
+    picture("some/model")
+    assert run(*AGAIN, "--model", folder).exit_code == 0
+    assert settings_of(Path("again.png")).model == str(folder)
+
+
+def test_the_embedded_model_is_used(run, opened_once):
+    picture("todome-flowers")
+    assert run(*AGAIN).exit_code == 0
+
+
+def test_the_device_is_not_the_picture_s(run, opened_once):
+    picture("todome-flowers", device="cuda:77")
+    assert run(*AGAIN, "--device", "cpu").exit_code == 0
+    assert run(*AGAIN, "--force").exit_code == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no pseudo-terminals")
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_on_a_terminal_it_asks(run, folder, answer, code):
+    picture(str(folder))
+    terminal, end = os.openpty()
+    os.write(terminal, f"{answer}\n".encode())
+    words = [sys.executable, "-m", "todome", *AGAIN, "--device", "cpu"]
+    done = subprocess.run(words, stdin=end, capture_output=True, text=True, check=False)
+    os.close(terminal)
+    os.close(end)
+    assert done.stderr.startswith(f"'one.png' names the model {str(folder)!r}. Use it? [y/N]:")
+    assert done.returncode == code, done.stderr
+    assert Path("again.png").exists() == (answer == "y")

@@ -35,7 +35,8 @@ def apply(target: Any, reduction: Reduction | None = None, *, scheduler: Any = N
         raise invalid_value("reduction", reduction, allowed, "Use todome.Downsample(factor=2)", TypeError)
     if scheduler is not None and not can_be_followed(scheduler):
         remedy = "Pass pipe.scheduler, or call patch.at(step, steps) before each step"
-        raise invalid_value("scheduler", scheduler, "an object with set_timesteps and step", remedy, TypeError)
+        allowed = "an object with set_timesteps and step"
+        raise invalid_value("scheduler", type(scheduler).__name__, allowed, remedy, TypeError)
     return Patch(target, reduction, scheduler)
 
 
@@ -179,7 +180,8 @@ def check_module(target: Any, model: Any) -> None:
         raise invalid_value("target", "DataParallel", allowed, remedy, TypeError)
     if not isinstance(model, nn.Module):
         allowed = "a diffusers pipeline, a torch model, or an object with .model.diffusion_model"
-        raise invalid_value("target", target, allowed, "Load the model first and pass the object", TypeError)
+        remedy = "Load the model first and pass the object"
+        raise invalid_value("target", type(target).__name__, allowed, remedy, TypeError)
 
 
 def denoisers(target: Any) -> list[Any]:

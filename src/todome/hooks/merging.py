@@ -39,7 +39,14 @@ class MergedTokens(LayerHook):
     @stays_eager
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().before_block(module, args, kwargs)
-        self.current.matching = self.matching_of(first(args, kwargs))
+        self.note(self.matching_of(first(args, kwargs)))
+
+    @stays_eager
+    def note(self, matching: Matching | None) -> None:
+        """Keeps the matching for the parts of the block, which may be in a graph where the block itself is not."""
+        self.context.inputs.matching = matching
+        if not torch.compiler.is_compiling():
+            self.context.state.matching = matching
 
     @stays_eager
     def matching_of(self, x: Tensor) -> Matching | None:
@@ -74,4 +81,4 @@ class MergedTokens(LayerHook):
 
     @stays_eager
     def after_block(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        self.current.matching = None
+        self.note(None)

@@ -1,0 +1,173 @@
+"""Guarantee 9: threads that share a model draw what they draw one after the other, bit for bit."""
+
+import copy
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from zoo import draw, host_named, mini_unet, noise, reduced_everywhere, run, small_unet, text, tiny_pipeline, unet_inputs
+
+import todome
+from todome import Downsample, Merge
+
+REDUCTIONS = [Downsample(factor=2), Downsample(factor=2, start=0.2, stop=0.6), Merge(), Merge(stop=0.5)]
+over_reductions = pytest.mark.parametrize("reduction", REDUCTIONS, ids=repr)
+SIZES = [(8, 8), (8, 12), (12, 8)]
+
+
+class Rendezvous:
+    """Has threads wait for each other in the middle of the model, so that their calls surely overlap."""
+
+    def __init__(self, parties: int) -> None:
+        self.barrier = threading.Barrier(parties)
+
+    def wait(self, *_: Any) -> None:
+        if self.barrier.n_waiting < self.barrier.parties and not self.barrier.broken:
+            try:
+                self.barrier.wait(timeout=0.1)
+            except threading.BrokenBarrierError:
+                self.barrier.reset()  # another thread is done
+
+
+def meet_in(model: nn.Module, parties: int) -> None:
+    """At every attention, just before it is called: after a grid was read and tokens were matched."""
+    rendezvous = Rendezvous(parties)
+    for name, module in model.named_modules():
+        if name.endswith(("attn1", "norm1")):
+            module.register_forward_pre_hook(rendezvous.wait)
+
+
+def together(jobs: list[Callable[[], Tensor]]) -> list[Tensor]:
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return [future.result() for future in [pool.submit(job) for job in jobs]]
+
+
+def request(pipeline: Any, scheduler: Any, **options: Any) -> Callable[[], Tensor]:
+    """A picture by a pipeline of the request's own around the same model."""
+    own = copy.copy(pipeline)
+    own.scheduler = scheduler
+    return lambda: draw(own, **options)
+
+
+def assert_same(jobs: list[Callable[[], Tensor]], model: nn.Module) -> None:
+    alone = [job() for job in jobs]
+    meet_in(model, len(jobs))
+    for one, other in zip(together(jobs), alone, strict=True):
+        assert torch.equal(one, other)
+    assert len({picture.sum().item() for picture in alone}) == len(alone)
+
+
+@over_reductions
+def test_requests_with_copies_of_the_scheduler(reduction: Any):
+    pipeline = tiny_pipeline()
+    todome.apply(pipeline, reduction)
+    options = [{"grid": grid, "steps": steps} for grid, steps in zip(SIZES, (4, 6, 5), strict=True)]
+    assert_same([request(pipeline, copy.deepcopy(pipeline.scheduler), **one) for one in options], pipeline.unet)
+
+
+@over_reductions
+def test_requests_with_pipelines_of_their_own(reduction: Any):
+    first = tiny_pipeline()
+    second = tiny_pipeline(unet=first.unet)
+    todome.apply(first, reduction)
+    todome.apply(second, reduction)
+    assert_same([lambda: draw(first, steps=4), lambda: draw(second, steps=6, grid=(8, 12))], first.unet)
+
+
+@pytest.mark.parametrize("reduction", [Downsample(factor=2), Merge()], ids=repr)
+def test_pipelines_that_nobody_follows(reduction: Any):
+    first = tiny_pipeline()
+    second = tiny_pipeline(unet=first.unet)
+    todome.apply(first.unet, reduction)
+    assert_same([lambda: draw(first, steps=4), lambda: draw(second, steps=6, grid=(8, 12))], first.unet)
+
+
+@over_reductions
+def test_hosts_that_say_where_they_are(reduction: Any):
+    model = small_unet()
+    patch = todome.apply(model, reduction)
+
+    def job(step: int, grid: tuple[int, int]) -> Callable[[], Tensor]:
+        def call() -> Tensor:
+            patch.at(step, 10)
+            return run(model, **unet_inputs(2, grid))
+
+        return call
+
+    # Two of them have the same number of tokens on different grids.
+    assert_same([job(1, (16, 18)), job(3, (18, 16)), job(4, (12, 20)), job(9, (14, 16))], model)
+
+
+@pytest.mark.parametrize("host", [host_named(name) for name in ("ldm1", "sgm", "svd")], ids=str)
+@pytest.mark.parametrize("kind", [Downsample, Merge])
+def test_other_hosts(host: Any, kind: type):
+    target = host.build()
+    patch = todome.apply(target, reduced_everywhere(kind, host))
+
+    def job(step: int) -> Callable[[], Tensor]:
+        def call() -> Tensor:
+            patch.at(step, 10)
+            return host.run(target)
+
+        return call
+
+    assert_same([job(0), job(1)], target)
+
+
+def test_a_compiled_model_is_called_by_one_thread_at_a_time():
+    torch._dynamo.reset()
+    model = mini_unet()
+    patch = todome.apply(model, Downsample(factor=2))
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="eager")
+
+    def job(steps: int, grid: tuple[int, int]) -> Callable[[], Tensor]:
+        def call() -> Tensor:
+            outputs = []
+            for step in range(steps):
+                patch.at(step, steps)
+                outputs.append(run(compiled, **unet_inputs(2, grid)))
+            return torch.stack(outputs)
+
+        return call
+
+    jobs = [job(6, (16, 18)), job(7, (12, 20))]
+    alone = [one() for one in jobs]  # and the graphs are made
+    for _ in range(3):
+        for one, other in zip(together(jobs), alone, strict=True):
+            assert torch.equal(one, other)
+    torch._dynamo.reset()
+
+
+def test_an_interrupted_call_of_a_compiled_model_holds_up_nobody():
+    torch._dynamo.reset()
+    model = mini_unet()
+    patch = todome.apply(model, Downsample(factor=2))
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    patch.at(0, 4)
+    expected = run(compiled, **unet_inputs())
+    (inputs,) = patch.clock.graph_inputs
+    assert inputs.traced
+    with torch.no_grad(), pytest.raises(RuntimeError):
+        compiled(noise(2, 4, 16, 18), torch.tensor(5), text(2)[..., :3])
+    assert inputs.calls.holder == 0
+
+    def call() -> Tensor:
+        patch.at(0, 4)
+        return run(compiled, **unet_inputs())
+
+    assert torch.equal(together([call])[0], expected)
+    torch._dynamo.reset()
+
+
+def test_data_parallel_is_refused():
+    model = small_unet()
+    with pytest.raises(TypeError, match=r"target='DataParallel' cannot be used\. Allowed: a model without"):
+        todome.apply(nn.DataParallel(model))
+    todome.apply(model, Downsample(factor=2))
+    (replica,) = [model._replicate_for_data_parallel()]
+    with pytest.raises(RuntimeError, match=r"DataParallel computes a model in threads.*Use DistributedDataParallel"):
+        replica(**unet_inputs())

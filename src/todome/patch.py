@@ -10,7 +10,7 @@ from torch import nn
 
 from .errors import invalid_value
 from .hooks.modules import Context, clocks_on, remove_hooks, unwrapped
-from .hooks.state import ThreadState
+from .hooks.state import GraphInputs, ThreadState
 from .reductions import Downsample, Level, Reduction, layer_table
 from .steps.clock import Clock, can_be_followed
 from .tokens.layout import grids_in
@@ -100,12 +100,12 @@ class Patch:
         hook = KeptKeys if isinstance(self.reduction, Downsample) else MergedTokens
         state, said = ThreadState(), set()
         for model in self.models:
-            context = Context(self.clock, self._tables, state, said)
+            context = Context(self.clock, self._tables, state, said, GraphInputs(model))
             readers: dict[nn.Module, GridReader] = {}
             for number, layer in enumerate(self._layers):
                 if model_of_layer[number] is model and layer.level in self._settings:
                     if layer.holder not in readers:
-                        readers[layer.holder] = GridReader(layer.holder, layer.grid_of, layer.scale, context)
+                        readers[layer.holder] = GridReader(layer, len(readers), context)
                     hook(layer, number, readers[layer.holder], context)
             RootHook(model, list(readers.values()), context)
 

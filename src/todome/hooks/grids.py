@@ -2,7 +2,6 @@
 
 import math
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from ..tokens.grid import Grid
 from ..tokens.tables import Table
 from .checkpointing import Memory, is_recomputing
-from .eager import outside_graphs, stays_eager
+from .eager import outside_graphs, real_tensors, stays_eager
 from .modules import Context, Hook, add_pre_hook, first
 from .state import BlockCall
 
@@ -19,21 +18,19 @@ from .state import BlockCall
 class GridReader(Hook):
     """Notes the grid of the tokens that the layers inside a holder are about to see.
 
-    Graphs find the tables of their layers on attributes (`LayerHook.graph_table`), which are changed outside of them
-    when the size changes: one compiled graph serves all sizes. Where the whole model is inside of a larger graph,
-    nothing runs outside, and there is one graph for each grid.
+    Graphs find the tables of their layers in `GraphInputs`, where they are exchanged outside of graphs when the size
+    changes: one compiled graph serves all sizes. Where the whole model is inside of a larger graph, nothing runs
+    outside, and there is one graph for each grid.
     """
 
-    def __init__(self, holder: nn.Module, grid_of: Callable[[Any], Grid], scale: int, context: Context) -> None:
+    def __init__(self, layer: Any, number: int, context: Context) -> None:
         super().__init__(context)
-        self.grid_of, self.scale = grid_of, scale
+        self.grid_of, self.scale, self.number = layer.grid_of, layer.scale, number
         self.memory = Memory()
         self.layers: list[LayerHook] = []
-        self.graph_grid: Grid | None = None  # the grid that the layers' graph_tables are for
-        self.graph_tokens = 0
-        self.graph_device: torch.device | None = None
+        self.provided: tuple[Any, ...] = ()  # the grid and the device of the tables in GraphInputs
         self.own_grid: Grid | None = None  # of a graph that cannot use them
-        add_pre_hook(holder, self.before)
+        add_pre_hook(layer.holder, self.before)
 
     @stays_eager
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -54,10 +51,11 @@ class GridReader(Hook):
 
     def provide_tables(self, grid: Grid, device: torch.device) -> None:
         """Puts the tables for this grid where graphs find them."""
-        if grid != self.graph_grid or device != self.graph_device:
-            for layer in self.layers:
-                layer.graph_table = self.context.tables.find(layer.number, (grid,), device)
-            self.graph_grid, self.graph_tokens, self.graph_device = grid, math.prod(grid), device
+        if (grid, device) != self.provided:
+            inputs, tables = self.context.inputs, self.context.tables
+            inputs.tables.update({layer.number: tables.find(layer.number, (grid,), device) for layer in self.layers})
+            inputs.grids[self.number] = torch.empty((), device=device).expand(grid)
+            self.provided = grid, device
 
     def expect(self, latents: Tensor) -> None:
         """The same for the grid that these latents lead to. A graph that finds another one does without."""
@@ -65,12 +63,13 @@ class GridReader(Hook):
         try:
             self.provide_tables(grid, latents.device)
         except ValueError:
-            self.graph_grid = None  # a grid too small for the factor: said when it is really met
+            self.context.inputs.grids.pop(self.number, None)  # too small for the factor: said when it is really met
+            self.provided = ()
 
     def before_in_graph(self, x: Tensor) -> None:
         self.note_graph()
-        grid, known = self.grid_of(x), self.graph_grid
-        if known is not None and grid[0] == known[0] and grid[1] == known[1]:
+        grid, known = self.grid_of(x), self.context.inputs.grids.get(self.number)
+        if known is not None and grid[0] == known.shape[0] and grid[1] == known.shape[1]:
             self.own_grid = None
             return
         # operator.index: a size may be a symbol, and without tables at hand one graph per grid is wanted
@@ -85,12 +84,13 @@ class GridReader(Hook):
     @torch.compiler.assume_constant_result
     def build_tables(self, grid: Grid, device: torch.device) -> bool:
         """Runs while a graph is traced, and never again: no graph contains the building of a table."""
-        for layer in self.layers:
-            layer.own_tables[grid] = self.context.tables.find(layer.number, (grid,), device, pin=True)
+        with real_tensors():
+            for layer in self.layers:
+                layer.own_tables[grid] = self.context.tables.find(layer.number, (grid,), device, pin=True)
         return True
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"graph_grid": None, "graph_device": None}
+        return self.__dict__ | {"provided": ()}
 
 
 class LayerHook(Hook):
@@ -100,8 +100,7 @@ class LayerHook(Hook):
         super().__init__(context)
         self.layer, self.number, self.reader = layer, number, reader
         self.memory = Memory()
-        self.graph_table: Table | None = None  # for the grid that the reader provides
-        self.own_tables: dict[Grid, Table | None] = {}  # for grids of graphs that cannot use it
+        self.own_tables: dict[Grid, Table | None] = {}  # for graphs that cannot use those of GraphInputs
         reader.layers.append(self)
         add_pre_hook(layer.block, self.before_block)
         if layer.recomputed is not None:
@@ -127,12 +126,13 @@ class LayerHook(Hook):
 
     def table_in_graph(self, tokens: int) -> Table | None:
         """The table for so many tokens, in a graph; None where they are not those of the grid."""
-        reader = self.reader
-        if not self.context.inputs.active:
+        own, inputs = self.reader.own_grid, self.context.inputs
+        if not inputs.active:
             return None
-        if reader.own_grid is not None:
-            return self.own_tables.get(reader.own_grid) if tokens == math.prod(reader.own_grid) else None
-        return self.graph_table if tokens == reader.graph_tokens else None
+        if own is not None:
+            return self.own_tables.get(own) if tokens == math.prod(own) else None
+        grid = inputs.grids.get(self.reader.number)
+        return inputs.tables.get(self.number) if grid is not None and tokens == grid.numel() else None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"graph_table": None, "own_tables": {}}
+        return self.__dict__ | {"own_tables": {}}

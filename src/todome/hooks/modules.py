@@ -1,7 +1,7 @@
 """Adding hooks to torch modules and removing them without a trace: the one place that touches the hook tables."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..steps.clock import Call, Clock
 from ..tokens.tables import TableCache
-from .state import GraphInputs, ThreadState
+from .state import PHASE, GraphInputs, ThreadState
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -22,7 +22,7 @@ class Context:
     tables: TableCache
     state: ThreadState
     said: set[str]  # which warnings were given
-    inputs: GraphInputs = field(default_factory=GraphInputs)
+    inputs: GraphInputs
 
     def current_call(self) -> Call:
         return self.state.call or self.clock.current_call()
@@ -98,11 +98,13 @@ def clocks_on(root: nn.Module) -> list[Clock]:
 
 
 def remove_hooks(root: nn.Module, clock: Clock) -> None:
-    """Removes the hooks of one patch from a model."""
+    """Removes the hooks of one patch from a model, and the buffer with them."""
     for hook in list(our_hooks(root)):
         if hook.owner.clock is clock:
             for table in hook.tables:
                 table.pop(hook.key, None)
+            hook.owner.context.inputs.root._buffers.pop(PHASE, None)
+            hook.owner.context.inputs.root._non_persistent_buffers_set.discard(PHASE)
 
 
 def remove_hooks_on(module: nn.Module, owner: Hook) -> None:

@@ -45,6 +45,7 @@ class RootHook(Hook):
         add_hook(root, self.after, always=True)
 
     def adopt(self) -> None:
+        """Makes the clock and the graphs know of this model: of a new one, or of a copy."""
         self.clock.attached = True
         self.clock.graph_inputs.add(self.context.inputs)
 

@@ -7,11 +7,14 @@ import threading
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..steps.clock import Call
 from ..tokens.grid import Grid
 from ..tokens.matching import Matching
+from ..tokens.tables import Table
+
+PHASE = "todome_phase"  # the buffer of a patched model that holds the phase index; in no state dict
 
 
 class BlockCall(NamedTuple):
@@ -42,17 +45,20 @@ class ThreadState(threading.local):
 
 
 class GraphInputs:
-    """What graphs of one model read: whether the reduction is on, and the phase as a tensor.
+    """What graphs of one model read: whether the reduction is on, the phase as a tensor, and tables.
 
-    `active` is a Python bool, hence two compiled graphs at most. The phase is a tensor of one element on the model's
+    `active` is a Python bool, hence two compiled graphs at most. The phase is a buffer of one element on the model's
     device that is overwritten in place, so that replayed graphs see it move. Where a backward pass may still read it, a
-    new tensor is allocated instead.
+    new tensor is allocated instead. The tables are those of the size that the model was called with last.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: nn.Module) -> None:
+        self.root = root
+        self.grids: dict[int, Tensor] = {}  # by the number of a holder; as the sizes of tensors, which may be symbols
+        self.tables: dict[int, Table | None] = {}  # by the number of a layer
         self.active = True
         self.phase_index = 0
-        self.phase = self.new_phase(torch.device("cpu"))
+        root.register_buffer(PHASE, self.new_phase(torch.device("cpu")), persistent=False)
         self.saved_for_backward = False
         self.captured = False  # whether a captured graph reads the tensor, which knows no other
         self.driven = False  # whether somebody drives the run, so that a graph need not look at timesteps
@@ -60,6 +66,14 @@ class GraphInputs:
         self.calls = CallLock()
         self.matching: Matching | None = None
         self.merging = False
+
+    @property
+    def phase(self) -> Tensor:
+        return getattr(self.root, PHASE)
+
+    @phase.setter
+    def phase(self, tensor: Tensor) -> None:
+        setattr(self.root, PHASE, tensor)
 
     def show(self, call: Call) -> None:
         moved = call.phase_index != self.phase_index
@@ -96,7 +110,8 @@ class GraphInputs:
             return torch.full((1,), self.phase_index, dtype=torch.long, device=device)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"matching": None, "merging": False, "captured": False, "traced": False}
+        fresh = {"matching": None, "merging": False, "captured": False, "traced": False, "grids": {}, "tables": {}}
+        return self.__dict__ | fresh
 
 
 class CallLock:

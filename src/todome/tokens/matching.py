@@ -16,15 +16,15 @@ SCORES_AT_ONCE = 2**27  # similarities held in memory at a time; 256 MiB in half
 
 
 class MatchTable(NamedTuple):
-    """Rows of a grid in each phase: those of the destinations, and after them those of the sources."""
+    """Rows of a grid in each phase: those of the destinations, and those of the sources."""
 
-    rows: Tensor  # (phases, tokens)
+    destinations: Tensor  # (phases, cells)
+    sources: Tensor  # (phases, tokens - cells)
     places: Tensor  # (merged tokens,): 0, 1, 2, ...; its length says how many tokens are left
-    destinations: int
 
     def to(self, device: torch.device) -> "MatchTable":
-        rows, places = self.rows.to(device, torch.int32), self.places.to(device)
-        return MatchTable(rows, places, self.destinations)
+        destinations, sources = self.destinations.to(device, torch.int32), self.sources.to(device, torch.int32)
+        return MatchTable(destinations, sources, self.places.to(device))
 
 
 class Matching(NamedTuple):
@@ -39,10 +39,10 @@ def matching_table(grid: Grid, stride: Grid, random: bool, left: int, seed: int)
     spans = [whole_spans(length, step) for length, step in zip(grid, stride, strict=True)]
     table = raster_table(spans, grid)
     members = shuffled_table(table, seed).rows if random else table.rows  # (members, cells)
+    turned = [members.roll(-phase, 0) for phase in range(len(members) if random else 1)]  # (members, cells) each
     leftover = leftover_rows(grid, stride)
-    phases = range(len(members) if random else 1)
-    rows = [torch.cat([members.roll(-phase, 0).flatten(), leftover]) for phase in phases]
-    return MatchTable(torch.stack(rows), torch.arange(left, device="cpu"), members.shape[1])
+    sources = [torch.cat([rows[1:].flatten(), leftover]) for rows in turned]
+    return MatchTable(torch.stack([rows[0] for rows in turned]), torch.stack(sources), torch.arange(left, device="cpu"))
 
 
 def nearest_destinations(sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,10 +51,11 @@ def nearest_destinations(sources: Tensor, destinations: Tensor) -> tuple[Tensor,
     A few sources at a time: all similarities of a 2048 px picture at once would take 3 GiB.
     """
     batch, count, _ = destinations.shape
+    if batch * count * sources.shape[1] <= SCORES_AT_ONCE:
+        values, indices = (sources @ destinations.mT).max(-1)
+        return values, indices
     chunk = max(1, SCORES_AT_ONCE // (batch * count))
     found = [(part @ destinations.mT).max(-1) for part in sources.split(chunk, dim=1)]
-    if len(found) == 1:
-        return found[0].values, found[0].indices
     return torch.cat([f.values for f in found], 1), torch.cat([f.indices for f in found], 1)
 
 
@@ -64,14 +65,15 @@ def match(x: Tensor, table: MatchTable, phase_index: Tensor | int) -> Matching:
 
     x: (batch, tokens, channels). The merged sequence is the destinations, then the sources that stay.
     """
-    rows, count = row_of(table.rows, phase_index), table.destinations  # (tokens,)
-    x = F.normalize(x, dim=-1, eps=torch.finfo(x.dtype).tiny).index_select(1, rows)
+    destinations, sources = (row_of(rows, phase_index) for rows in (table.destinations, table.sources))
+    x = F.normalize(x, dim=-1, eps=torch.finfo(x.dtype).tiny)
     batch, tokens, _ = x.shape
-    similarity, best = nearest_destinations(x[:, count:], x[:, :count])  # (batch, sources)
-    own = table.places.expand(batch, -1)  # (batch, merged tokens)
+    similarity, best = nearest_destinations(x.index_select(1, sources), x.index_select(1, destinations))
+    own, count = table.places.expand(batch, -1), len(destinations)  # (batch, merged tokens)
     staying = similarity.argsort(dim=-1, descending=True)[:, tokens - own.shape[1] :]
     place = torch.cat([own[:, :count], best.scatter(1, staying, own[:, count:])], 1)
-    place = torch.empty_like(place).index_copy_(1, rows.long(), place)  # back in the order of the tokens
+    rows = torch.cat([destinations, sources]).long()  # (tokens,)
+    place = torch.empty_like(place).index_copy_(1, rows, place)  # back in the order of the tokens
     ones = torch.ones_like(place, dtype=torch.float32)
     sizes = torch.zeros_like(own, dtype=torch.float32).scatter_add_(1, place, ones)
     return Matching(place, sizes.unsqueeze(-1))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from page_process import ignore_interrupts
 
 TEMPTING = {  # what would open the page to the world, and does nothing
     "GRADIO_ALLOWED_PATHS": "/",
@@ -31,7 +32,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     surroundings = {**os.environ, **TEMPTING, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
     with (folder / "log").open("w") as log:
         command = [sys.executable, str(script)]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=surroundings)
+        server = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env=surroundings, preexec_fn=ignore_interrupts
+        )
     assert server.stdout is not None
     try:
         locked = server.stdout.readline().strip()
@@ -40,7 +43,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         assert server.stdout.readline() == "Ctrl+C ends it.\n"
         yield Pages(said[3], locked, folder)
         server.send_signal(signal.SIGINT)
-        assert server.communicate(timeout=30)[0] == "\nClosed.\n"
+        assert server.communicate(timeout=30)[0] == "Closed.\n"
         assert server.returncode == 0
         assert not list(folder.glob("todome-app-*"))
     finally:

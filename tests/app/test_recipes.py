@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from todome.tools.app.archive import Archive
 from todome.tools.app.limits import Limits
 from todome.tools.app.recipes import command, settings_again, snippet
-from todome.tools.app.studio import Finished, Studio
+from todome.tools.app.worker import DrawWorker, Finished
 from todome.tools.commands import app
 from todome.tools.generate import Settings
 
@@ -43,11 +43,11 @@ def pixels(path):
 def test_recipes_make_the_picture_again(name, flowers, tmp_path, monkeypatch):
     form = FORMS[name]
     asked = form.settings(Limits(**LIMITS), Settings(device="cpu", dtype="float32"))
-    studio, archive = Studio(flowers, waiting=1), Archive(tmp_path)
-    *_, end = studio.draw("a", asked, lambda *pair: archive.kept(form, asked, 1, 1, *pair))
-    studio.close()
+    worker, archive = DrawWorker(flowers, waiting=1), Archive(tmp_path)
+    *_, end = worker.draw("a", asked, lambda *pair: archive.kept(form, asked, 1, 1, *pair))
+    worker.close()
     assert isinstance(end, Finished)
-    run = end.kept
+    run = end.result
     settings, file = settings_again(run, run.shot), run.shot.file
     monkeypatch.chdir(run.folder if name == "stride" else tmp_path)
     monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda *_, **__: flowers)

@@ -16,7 +16,7 @@ from ..metrics import LPIPS
 from ..pictures import difference, webp_uri, write_png
 from .form import Form
 from .session import Run, Shot
-from .studio import Drawing
+from .worker import Drawing
 
 THUMBNAIL, QUALITY = 128, 80  # pixels, of WebP
 
@@ -47,8 +47,8 @@ class Archive:
                 drawn_in=drawn_in,
                 reduced=reduced and shot(reduced, folder / f"{stem}-{form.method.lower()}.png"),
                 difference=changed,
-                closeness={} if reduced is None else self.compared(reduced.made, dense.made, changed),
-                thumbnail=thumbnail((reduced or dense).made.picture),
+                closeness={} if reduced is None else self.compared(reduced.generated, dense.generated, changed),
+                thumbnail=thumbnail((reduced or dense).generated.picture),
             )
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -66,7 +66,7 @@ class Archive:
 
 
 def shot(drawing: Drawing, file: Path) -> Shot:
-    made = drawing.made
+    made = drawing.generated
     write_png(made.picture, file, made.texts())
     return Shot(file, made.settings, made.sampler, made.reduced, made.seconds, drawing.gigabytes)
 

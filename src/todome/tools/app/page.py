@@ -16,7 +16,7 @@ from .layout import QUIET, Controls, Results, html, lay_out_controls, lay_out_re
 from .limits import Limits
 from .presets import Preset, first_form, presets
 from .session import Session
-from .studio import UNKNOWN, Event, Failed, Finished, Progress, Stopped, Studio, Waiting, log
+from .worker import UNKNOWN, DrawWorker, Event, Failed, Finished, Progress, Stopped, Waiting, log
 
 STOPPED = "Stopped. Nothing of this run is kept."
 GONE = "This run is no longer kept."
@@ -27,14 +27,14 @@ Changes = dict[Any, Any]  # of the page: what its parts become
 class Shop:
     """What serves every visitor; nothing in it belongs to one of them."""
 
-    studio: Studio
+    worker: DrawWorker
     archive: Archive
     limits: Limits
     base: Settings  # the model and the machine
 
 
 def build(shop: Shop) -> gr.Blocks:
-    model, pipe = shop.base.model, shop.studio.pipe
+    model, pipe = shop.base.model, shop.worker.pipe
     first, offered = first_form(model, pipe, shop.limits), presets(model, pipe, shop.limits)
     with gr.Blocks(title="todome", analytics_enabled=False, fill_width=True) as page:
         html(views.header(model, str(pipe.device)))
@@ -93,7 +93,7 @@ class Page:
         drawn_in = known.drawn_in if known else number
         keep = partial(self.shop.archive.kept, form, settings, number, drawn_in)
         sight = Sight(settings, drawn_in if known else None)
-        for event in self.shop.studio.draw(owner, settings, keep, known.dense.drawing() if known else None):
+        for event in self.shop.worker.draw(owner, settings, keep, known.dense.drawing() if known else None):
             match event:
                 case Finished(run):
                     session = session.with_run(run, self.shop.limits.runs)
@@ -116,7 +116,7 @@ class Page:
 
     def stop(self, request: gr.Request) -> None:
         """Also for a visitor who has left."""
-        self.shop.studio.stop(owner_of(request))
+        self.shop.worker.stop(owner_of(request))
 
     def restore(self, session: Session, event: gr.EventData) -> Changes:
         """The settings, the pictures and the numbers of a run of the history."""

@@ -2,10 +2,12 @@
 
 import errno
 import os
+import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,8 +22,8 @@ from ..pipelines import open_pipeline, reachable_device
 from .archive import Archive
 from .limits import Limits, usual_limits
 from .page import Shop, build
-from .studio import Studio
 from .theme import theme
+from .worker import DrawWorker
 
 HERE = Path(__file__).parent
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -41,6 +43,9 @@ OPEN = {
 OPEN |= {"/gradio_api/queue/join", "/gradio_api/queue/data", "/gradio_api/startup-events", "/gradio_api/app_id"}
 BELOW = ("/assets/", "/static/", "/gradio_api/heartbeat/")
 FILE = "/gradio_api/file="
+CLOSE_SECONDS = 1.0  # how long connections are given to end when the page is closed
+PREFIX = "todome-app-"  # of the temporary folder
+open_folders: set[Path] = set()  # of the pages that this process serves
 HEADERS = {
     b"content-security-policy": (
         b"default-src 'self'; img-src 'self' data: blob:; font-src 'self' data:; style-src 'self' 'unsafe-inline'; "
@@ -104,7 +109,7 @@ class Served(NamedTuple):
     """A page that is open: where it is, who draws for it, and where its pictures lie."""
 
     url: str
-    studio: Studio
+    worker: DrawWorker
     root: Path
 
 
@@ -121,15 +126,31 @@ def serving(base: Settings, address: Address, limits: Mapping[str, int], pipe: A
     check_free(address)
     within = replace(usual_limits(reachable_device(base.device)), **limits)
     pipe = open_pipeline(base.model, base.device, base.dtype) if pipe is None else pipe
-    studio = Studio(pipe, within.waiting)
     with private_folder() as root:
-        page = build(Shop(studio, Archive(root), within, base))
+        worker = DrawWorker(pipe, within.waiting)
+        page = build(Shop(worker, Archive(root), within, base))
         try:
             launch(page, address, root, within)
-            yield Served(str(page.local_url), studio, root)
+            yield Served(str(page.local_url), worker, root)
         finally:
-            page.close(verbose=False)
-            studio.close()
+            worker.close()
+            close(page)
+
+
+def close(page: gr.Blocks) -> None:
+    """Ends the server together with the streams that visitors hold open: by itself gradio waits for these."""
+    server = getattr(page, "server", None)
+    page.server = None  # pyright: ignore[reportAttributeAccessIssue]
+    page.close(verbose=False)
+    if server is None:
+        return
+    server.should_exit = True
+    patience = time.monotonic() + CLOSE_SECONDS
+    while server.thread.is_alive() and time.monotonic() < patience:
+        with suppress(RuntimeError):  # the loop of the server has just ended
+            for connection in list(server.server_state.connections):
+                connection.loop.call_soon_threadsafe(connection.transport.abort)
+        server.thread.join(0.05)
 
 
 def check_free(address: Address) -> None:
@@ -150,17 +171,35 @@ def check_free(address: Address) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """A folder for the pictures, which is gone afterwards. By itself gradio shares one with every other app here."""
+    """Folder for the pictures, which is removed afterwards. By itself gradio shares one with every other app here."""
     before = os.environ.get("GRADIO_TEMP_DIR")
-    with tempfile.TemporaryDirectory(prefix="todome-app-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as folder:
         root = Path(folder).resolve()
+        open_folders.add(root)
         os.environ["GRADIO_TEMP_DIR"] = str(root)
         try:
             yield root
         finally:
+            remove_folder(root)
+            open_folders.remove(root)
             os.environ.pop("GRADIO_TEMP_DIR")
             if before is not None:
                 os.environ["GRADIO_TEMP_DIR"] = before
+
+
+def remove_folder(root: Path) -> None:
+    """Removes a folder in which a thread may be writing: under another name no file can be added to it."""
+    renamed = root.with_name(f"{root.name}-closed")
+    with suppress(OSError):
+        root.rename(renamed)
+    shutil.rmtree(renamed, ignore_errors=True)
+    shutil.rmtree(root, ignore_errors=True)  # where it could not be renamed
+
+
+def remove_open_folders() -> None:
+    """Removes the pictures of all visitors, where the process is about to be ended."""
+    for root in list(open_folders):
+        remove_folder(root)
 
 
 def launch(page: gr.Blocks, address: Address, root: Path, limits: Limits) -> None:

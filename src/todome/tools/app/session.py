@@ -10,7 +10,7 @@ from PIL import Image
 
 from ..generate import Generated, Settings
 from .form import Form
-from .studio import Drawing
+from .worker import Drawing
 
 
 class Shot(NamedTuple):

@@ -15,7 +15,7 @@ from ..measuring.comparing import SAME
 from ..pipelines import format_size
 from .recipes import command, settings_again, snippet
 from .session import Run, Session
-from .studio import Progress
+from .worker import Progress
 
 PSNR = "How close the pixels are to dense. Above some 40 dB differences are hard to see."
 SSIM = "How alike structures are; 1 is the same."

@@ -1,6 +1,9 @@
 """`todome app`: dense and reduced side by side, on a page."""
 
+import os
+import sys
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
@@ -42,18 +45,27 @@ def serve(
 
     [dim]todome app --model stable-diffusion-v1-5/stable-diffusion-v1-5[/dim]
     """
-    from ..app.server import LOCAL, Address, serving
+    from ..app.server import LOCAL, Address, remove_open_folders, serving
+    from ..app.signals import interrupt_on_signals
     from ..generate import Settings
 
     address = Address(host, port, credentials(auth))
     limits = present(side=max_size, steps=max_steps, prompt=max_prompt)
-    with serving(Settings(model=model, device=device, dtype=dtype), address, limits) as served:
-        typer.echo(f"{model} is at {served.url}\nCtrl+C ends it.")
-        if host not in LOCAL and auth is None:
-            typer.echo(UNGUARDED, err=True)
-        if open_it:
-            typer.launch(served.url)
-        wait()
+    with interrupt_on_signals(remove_open_folders):
+        with (
+            serving(Settings(model=model, device=device, dtype=dtype), address, limits) as served,
+            suppress(KeyboardInterrupt),
+        ):
+            typer.echo(f"{model} is at {served.url}\nCtrl+C ends it.")
+            if host not in LOCAL and auth is None:
+                typer.echo(UNGUARDED, err=True)
+            if open_it:
+                typer.launch(served.url)
+            threading.Event().wait()
+        remove_open_folders()
+        typer.echo("Closed.")
+        sys.stdout.flush()
+        os._exit(0)  # Python would wait for its threads, and one may be in the middle of a long step
 
 
 def credentials(auth: str | None) -> tuple[str, str] | None:
@@ -63,11 +75,3 @@ def credentials(auth: str | None) -> tuple[str, str] | None:
     if not (user and password):
         raise typer.BadParameter("It is not USER:PASSWORD.", param_hint="--auth")
     return user, password
-
-
-def wait() -> None:
-    """Until somebody ends it."""
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        typer.echo("\nClosed.")

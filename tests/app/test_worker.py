@@ -12,17 +12,18 @@ import pytest
 from todome import Downsample, Merge
 from todome.hooks.modules import clocks_on
 from todome.tools.app import previews
-from todome.tools.app.studio import UNKNOWN, Drawing, Failed, Finished, Progress, Stopped, Studio, Waiting
+from todome.tools.app.worker import UNKNOWN, Drawing, DrawWorker, Failed, Finished, Progress, Stopped, Waiting
 from todome.tools.generate import Settings, Step, make_picture
 
 SMALL = Settings("a rose", size=(64, 64), steps=2, guidance=3.0, reduction=Downsample(2), device="cpu")
 
 
 @pytest.fixture
-def studio(flowers: Any) -> Iterator[Studio]:
-    studio, own = Studio(flowers, waiting=1), flowers.scheduler
-    yield studio
-    studio.close()
+def worker(flowers: Any) -> Iterator[DrawWorker]:
+    worker, own = DrawWorker(flowers, waiting=1), flowers.scheduler
+    yield worker
+    worker.close(60)
+    assert not worker.is_drawing()
     assert not clocks_on(flowers.unet)
     assert flowers.scheduler is own
 
@@ -32,12 +33,12 @@ def pair(dense: Drawing, reduced: Drawing | None) -> tuple[Drawing, Drawing | No
 
 
 def same(drawing: Any, settings: Settings, pipe: Any) -> bool:
-    return bool((np.asarray(drawing.made.picture) == np.asarray(make_picture(settings, pipe).picture)).all())
+    return bool((np.asarray(drawing.generated.picture) == np.asarray(make_picture(settings, pipe).picture)).all())
 
 
-def test_dense_and_reduced_are_what_generate_makes(studio, flowers):
-    *steps, end = studio.draw("a", SMALL, pair)
-    dense, reduced = end.kept
+def test_dense_and_reduced_are_what_generate_makes(worker, flowers):
+    *steps, end = worker.draw("a", SMALL, pair)
+    dense, reduced = end.result
     assert same(dense, replace(SMALL, reduction=None), flowers)
     assert same(reduced, SMALL, flowers)
     assert [(step.dense, step.steps) for step in steps if isinstance(step, Progress) and step.done == 2] == [
@@ -47,21 +48,21 @@ def test_dense_and_reduced_are_what_generate_makes(studio, flowers):
     assert dense.gigabytes is None
 
 
-def test_a_dense_picture_that_is_known_is_not_drawn_again(studio):
+def test_a_dense_picture_that_is_known_is_not_drawn_again(worker):
     alone = replace(SMALL, reduction=None)
-    (dense, reduced) = list(studio.draw("a", alone, pair))[-1].kept
+    (dense, reduced) = list(worker.draw("a", alone, pair))[-1].result
     assert reduced is None
-    *steps, end = studio.draw("a", SMALL, pair, dense)
-    assert end.kept[0] is dense
+    *steps, end = worker.draw("a", SMALL, pair, dense)
+    assert end.result[0] is dense
     assert not any(step.dense for step in steps if isinstance(step, Progress))
 
 
-def test_two_at_once_get_what_each_asked_for(studio, flowers):
+def test_two_at_once_get_what_each_asked_for(worker, flowers):
     wanted = {"a": SMALL, "b": replace(SMALL, prompt="tulips", seed=3, reduction=Merge(0.5), scheduler="euler-a")}
     found: dict[str, Any] = {}
 
     def draw(owner: str) -> None:
-        found[owner] = list(studio.draw(owner, wanted[owner], pair))
+        found[owner] = list(worker.draw(owner, wanted[owner], pair))
 
     visitors = [threading.Thread(target=draw, args=owner) for owner in wanted]
     for visitor in visitors:
@@ -69,67 +70,96 @@ def test_two_at_once_get_what_each_asked_for(studio, flowers):
     for visitor in visitors:
         visitor.join(60)
     for owner, settings in wanted.items():
-        dense, reduced = found[owner][-1].kept
+        dense, reduced = found[owner][-1].result
         assert same(dense, replace(settings, reduction=None), flowers)
         assert same(reduced, settings, flowers)
-    assert not studio.jobs
+    assert not worker.jobs
 
 
-def test_an_error_is_told_and_leaves_the_pipeline_clean(studio, flowers):
-    events = list(studio.draw("a", replace(SMALL, reduction=Downsample(99)), pair))
+def test_an_error_is_told_and_leaves_the_pipeline_clean(worker, flowers):
+    events = list(worker.draw("a", replace(SMALL, reduction=Downsample(99)), pair))
     text = "factor=99 cannot be used. Allowed: at most 16 on a grid of 16x16 tokens. "
     assert events[-1] == Failed(text + "Lower the factor, or make the picture larger.")
-    assert isinstance(list(studio.draw("a", SMALL, pair))[-1], Finished)
+    assert isinstance(list(worker.draw("a", SMALL, pair))[-1], Finished)
 
 
-def test_a_bug_is_logged_and_not_shown(studio, flowers, monkeypatch, caplog):
+def test_a_bug_is_logged_and_not_shown(worker, flowers, monkeypatch, caplog):
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a secret")
 
     with monkeypatch.context() as patch:
         patch.setattr(flowers.vae, "decode", broken)
-        assert list(studio.draw("a", SMALL, pair))[-1] == Failed(UNKNOWN)
+        assert list(worker.draw("a", SMALL, pair))[-1] == Failed(UNKNOWN)
     assert "a secret" in caplog.text
-    assert isinstance(list(studio.draw("a", SMALL, pair))[-1], Finished)
+    assert isinstance(list(worker.draw("a", SMALL, pair))[-1], Finished)
 
 
 @pytest.mark.parametrize("how", ["stop", "close"])
-def test_a_run_can_be_stopped(studio, flowers, how):
-    run = studio.draw("a", replace(SMALL, steps=500), pair)
+def test_a_run_can_be_stopped(worker, flowers, how):
+    run = worker.draw("a", replace(SMALL, steps=500), pair)
     for event in run:
         if isinstance(event, Progress) and not event.done:
             continue
         if isinstance(event, Progress):
             break
     if how == "stop":
-        studio.stop("a")
+        worker.stop("a")
         assert list(run)[-1] == Stopped()
     else:
         run.close()  # as when a tab is closed
-    assert not studio.jobs
-    assert isinstance(list(studio.draw("a", SMALL, pair))[-1], Finished)
+    assert not worker.jobs
+    assert isinstance(list(worker.draw("a", SMALL, pair))[-1], Finished)
 
 
-def test_waiting_has_an_end_and_a_limit(studio):
-    first = studio.draw("a", replace(SMALL, steps=500), pair)
+def test_waiting_has_an_end_and_a_limit(worker):
+    first = worker.draw("a", replace(SMALL, steps=500), pair)
     next(first)
-    second = studio.draw("b", SMALL, pair)
+    second = worker.draw("b", SMALL, pair)
     assert next(second) == Waiting(1)
-    with pytest.raises(ValueError, match=r"one run at a time for each visitor\. Wait for yours, or stop it"):
-        next(studio.draw("b", SMALL, pair))
-    with pytest.raises(ValueError, match=r"Allowed: up to 1 runs that wait\. Try again in a minute"):
-        next(studio.draw("c", SMALL, pair))
-    studio.stop("b")
+    with pytest.raises(ValueError, match=r"^A run of yours is not finished yet\. Wait for it, or stop it\.$"):
+        next(worker.draw("b", SMALL, pair))
+    with pytest.raises(ValueError, match=r"^The queue is full \(1 runs\)\. Try again in a minute\.$"):
+        next(worker.draw("c", SMALL, pair))
+    worker.stop("b")
     assert list(second)[-1] == Stopped()
-    studio.stop("nobody")
+    worker.stop("nobody")
     first.close()
-    assert not studio.jobs
+    assert not worker.jobs
 
 
-def test_a_size_the_model_cannot_make_is_refused_before_it_waits(studio):
+def test_closing_does_not_wait_for_a_long_step(flowers):
+    """The visitors' runs end at once; the step goes on alone, and nothing comes of it."""
+    inside, go_on, kept = threading.Event(), threading.Event(), []
+
+    def wait_inside(*_: Any) -> None:
+        inside.set()
+        go_on.wait(60)
+
+    hook = flowers.unet.register_forward_pre_hook(wait_inside)
+    worker = DrawWorker(flowers, waiting=1)
+    try:
+        drawing, waiting = (worker.draw(owner, SMALL, lambda *pair: kept.append(pair)) for owner in ("a", "b"))
+        next(drawing)
+        assert inside.wait(60)
+        next(waiting)
+        worker.close(0.1)
+        assert worker.is_drawing()
+        assert list(drawing)[-1] == list(waiting)[-1] == Stopped()
+        with pytest.raises(ValueError, match=r"^The page is being closed\.$"):
+            next(worker.draw("c", SMALL, pair))
+    finally:
+        go_on.set()
+        hook.remove()
+        worker.close(60)
+    assert not worker.is_drawing()
+    assert not kept
+    assert not clocks_on(flowers.unet)
+
+
+def test_a_size_the_model_cannot_make_is_refused_before_it_waits(worker):
     with pytest.raises(ValueError, match=r"^size='68x64' cannot be used. Allowed: multiples of 8 pixels"):
-        next(studio.draw("a", replace(SMALL, size=(68, 64)), pair))
-    assert not studio.jobs
+        next(worker.draw("a", replace(SMALL, size=(68, 64)), pair))
+    assert not worker.jobs
 
 
 def test_the_time_of_previews_is_not_counted(flowers):

@@ -1,4 +1,4 @@
-"""What the tests of the page share: two pages in a process of their own, for a server leaves threads behind."""
+"""What the tests of the page share: three pages in a process of their own, for a server leaves threads behind."""
 
 import os
 import signal
@@ -21,14 +21,15 @@ TEMPTING = {  # what would open the page to the world, and does nothing
 
 class Pages(NamedTuple):
     open: str
-    locked: str
+    locked: str  # for everybody with the password
+    small: str  # with small limits
     files: Path  # where the process puts what it makes for a while
 
 
 @pytest.fixture(scope="package")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     folder = tmp_path_factory.mktemp("served")
-    script = Path(__file__).parent / "two_pages.py"
+    script = Path(__file__).parent / "three_pages.py"
     surroundings = {**os.environ, **TEMPTING, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
     with (folder / "log").open("w") as log:
         command = [sys.executable, str(script)]
@@ -37,11 +38,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         )
     assert server.stdout is not None
     try:
-        locked = server.stdout.readline().strip()
+        locked, small = server.stdout.readline().split()
         said = server.stdout.readline().split()
         assert said[:3] == ["todome-flowers", "is", "at"], (folder / "log").read_text()
         assert server.stdout.readline() == "Ctrl+C ends it.\n"
-        yield Pages(said[3], locked, folder)
+        yield Pages(said[3], locked, small, folder)
         server.send_signal(signal.SIGINT)
         assert server.communicate(timeout=30)[0] == "Closed.\n"
         assert server.returncode == 0

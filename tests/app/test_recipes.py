@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from todome.tools.app.archive import Archive
 from todome.tools.app.limits import Limits
 from todome.tools.app.recipes import command, settings_again, snippet
-from todome.tools.app.worker import DrawWorker, Finished
+from todome.tools.app.worker import DrawWorker, Finished, Visitor
 from todome.tools.commands import app
 from todome.tools.generate import Settings
 
@@ -43,8 +43,8 @@ def pixels(path):
 def test_recipes_make_the_picture_again(name, flowers, tmp_path, monkeypatch):
     form = FORMS[name]
     asked = form.settings(Limits(**LIMITS), Settings(device="cpu", dtype="float32"))
-    worker, archive = DrawWorker(flowers, waiting=1), Archive(tmp_path)
-    *_, end = worker.draw("a", asked, lambda *pair: archive.kept(form, asked, 1, 1, *pair))
+    worker, archive = DrawWorker(flowers, waiting=1, per_address=1), Archive(tmp_path, 10**6)
+    *_, end = worker.draw(Visitor("a"), asked, lambda *pair: archive.kept(form, asked, 1, 1, *pair))
     worker.close()
     assert isinstance(end, Finished)
     run = end.result

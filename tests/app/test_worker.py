@@ -12,7 +12,7 @@ import pytest
 from todome import Downsample, Merge
 from todome.hooks.modules import clocks_on
 from todome.tools.app import previews
-from todome.tools.app.worker import UNKNOWN, Drawing, DrawWorker, Failed, Finished, Progress, Stopped, Waiting
+from todome.tools.app.worker import UNKNOWN, Drawing, DrawWorker, Failed, Finished, Progress, Stopped, Visitor, Waiting
 from todome.tools.generate import Settings, Step, make_picture
 
 SMALL = Settings("a rose", size=(64, 64), steps=2, guidance=3.0, reduction=Downsample(2), device="cpu")
@@ -20,7 +20,7 @@ SMALL = Settings("a rose", size=(64, 64), steps=2, guidance=3.0, reduction=Downs
 
 @pytest.fixture
 def worker(flowers: Any) -> Iterator[DrawWorker]:
-    worker, own = DrawWorker(flowers, waiting=1), flowers.scheduler
+    worker, own = DrawWorker(flowers, waiting=1, per_address=2), flowers.scheduler
     yield worker
     worker.close(60)
     assert not worker.is_drawing()
@@ -37,7 +37,7 @@ def same(drawing: Any, settings: Settings, pipe: Any) -> bool:
 
 
 def test_dense_and_reduced_are_what_generate_makes(worker, flowers):
-    *steps, end = worker.draw("a", SMALL, pair)
+    *steps, end = worker.draw(Visitor("a"), SMALL, pair)
     dense, reduced = end.result
     assert same(dense, replace(SMALL, reduction=None), flowers)
     assert same(reduced, SMALL, flowers)
@@ -50,9 +50,9 @@ def test_dense_and_reduced_are_what_generate_makes(worker, flowers):
 
 def test_a_dense_picture_that_is_known_is_not_drawn_again(worker):
     alone = replace(SMALL, reduction=None)
-    (dense, reduced) = list(worker.draw("a", alone, pair))[-1].result
+    (dense, reduced) = list(worker.draw(Visitor("a"), alone, pair))[-1].result
     assert reduced is None
-    *steps, end = worker.draw("a", SMALL, pair, dense)
+    *steps, end = worker.draw(Visitor("a"), SMALL, pair, dense)
     assert end.result[0] is dense
     assert not any(step.dense for step in steps if isinstance(step, Progress))
 
@@ -62,7 +62,7 @@ def test_two_at_once_get_what_each_asked_for(worker, flowers):
     found: dict[str, Any] = {}
 
     def draw(owner: str) -> None:
-        found[owner] = list(worker.draw(owner, wanted[owner], pair))
+        found[owner] = list(worker.draw(Visitor(owner), wanted[owner], pair))
 
     visitors = [threading.Thread(target=draw, args=owner) for owner in wanted]
     for visitor in visitors:
@@ -77,10 +77,10 @@ def test_two_at_once_get_what_each_asked_for(worker, flowers):
 
 
 def test_an_error_is_told_and_leaves_the_pipeline_clean(worker, flowers):
-    events = list(worker.draw("a", replace(SMALL, reduction=Downsample(99)), pair))
+    events = list(worker.draw(Visitor("a"), replace(SMALL, reduction=Downsample(99)), pair))
     text = "factor=99 cannot be used. Allowed: at most 16 on a grid of 16x16 tokens. "
     assert events[-1] == Failed(text + "Lower the factor, or make the picture larger.")
-    assert isinstance(list(worker.draw("a", SMALL, pair))[-1], Finished)
+    assert isinstance(list(worker.draw(Visitor("a"), SMALL, pair))[-1], Finished)
 
 
 def test_a_bug_is_logged_and_not_shown(worker, flowers, monkeypatch, caplog):
@@ -89,14 +89,14 @@ def test_a_bug_is_logged_and_not_shown(worker, flowers, monkeypatch, caplog):
 
     with monkeypatch.context() as patch:
         patch.setattr(flowers.vae, "decode", broken)
-        assert list(worker.draw("a", SMALL, pair))[-1] == Failed(UNKNOWN)
+        assert list(worker.draw(Visitor("a"), SMALL, pair))[-1] == Failed(UNKNOWN)
     assert "a secret" in caplog.text
-    assert isinstance(list(worker.draw("a", SMALL, pair))[-1], Finished)
+    assert isinstance(list(worker.draw(Visitor("a"), SMALL, pair))[-1], Finished)
 
 
 @pytest.mark.parametrize("how", ["stop", "close"])
 def test_a_run_can_be_stopped(worker, flowers, how):
-    run = worker.draw("a", replace(SMALL, steps=500), pair)
+    run = worker.draw(Visitor("a"), replace(SMALL, steps=500), pair)
     for event in run:
         if isinstance(event, Progress) and not event.done:
             continue
@@ -108,18 +108,18 @@ def test_a_run_can_be_stopped(worker, flowers, how):
     else:
         run.close()  # as when a tab is closed
     assert not worker.jobs
-    assert isinstance(list(worker.draw("a", SMALL, pair))[-1], Finished)
+    assert isinstance(list(worker.draw(Visitor("a"), SMALL, pair))[-1], Finished)
 
 
 def test_waiting_has_an_end_and_a_limit(worker):
-    first = worker.draw("a", replace(SMALL, steps=500), pair)
+    first = worker.draw(Visitor("a"), replace(SMALL, steps=500), pair)
     next(first)
-    second = worker.draw("b", SMALL, pair)
+    second = worker.draw(Visitor("b"), SMALL, pair)
     assert next(second) == Waiting(1)
     with pytest.raises(ValueError, match=r"^A run of yours is not finished yet\. Wait for it, or stop it\.$"):
-        next(worker.draw("b", SMALL, pair))
+        next(worker.draw(Visitor("b"), SMALL, pair))
     with pytest.raises(ValueError, match=r"^The queue is full \(1 runs\)\. Try again in a minute\.$"):
-        next(worker.draw("c", SMALL, pair))
+        next(worker.draw(Visitor("c", "elsewhere"), SMALL, pair))
     worker.stop("b")
     assert list(second)[-1] == Stopped()
     worker.stop("nobody")
@@ -136,9 +136,9 @@ def test_closing_does_not_wait_for_a_long_step(flowers):
         go_on.wait(60)
 
     hook = flowers.unet.register_forward_pre_hook(wait_inside)
-    worker = DrawWorker(flowers, waiting=1)
+    worker = DrawWorker(flowers, waiting=1, per_address=2)
     try:
-        drawing, waiting = (worker.draw(owner, SMALL, lambda *pair: kept.append(pair)) for owner in ("a", "b"))
+        drawing, waiting = (worker.draw(Visitor(owner), SMALL, lambda *pair: kept.append(pair)) for owner in ("a", "b"))
         next(drawing)
         assert inside.wait(60)
         next(waiting)
@@ -146,7 +146,7 @@ def test_closing_does_not_wait_for_a_long_step(flowers):
         assert worker.is_drawing()
         assert list(drawing)[-1] == list(waiting)[-1] == Stopped()
         with pytest.raises(ValueError, match=r"^The page is being closed\.$"):
-            next(worker.draw("c", SMALL, pair))
+            next(worker.draw(Visitor("c"), SMALL, pair))
     finally:
         go_on.set()
         hook.remove()
@@ -158,7 +158,7 @@ def test_closing_does_not_wait_for_a_long_step(flowers):
 
 def test_a_size_the_model_cannot_make_is_refused_before_it_waits(worker):
     with pytest.raises(ValueError, match=r"^size='68x64' cannot be used. Allowed: multiples of 8 pixels"):
-        next(worker.draw("a", replace(SMALL, size=(68, 64)), pair))
+        next(worker.draw(Visitor("a"), replace(SMALL, size=(68, 64)), pair))
     assert not worker.jobs
 
 

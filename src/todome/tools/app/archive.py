@@ -22,10 +22,16 @@ THUMBNAIL, QUALITY = 128, 80  # pixels, of WebP
 
 
 class Archive:
-    """The pictures of all visitors, each run in a folder of its own whose name cannot be guessed."""
+    """Pictures of all visitors, each run in a folder of its own whose name cannot be guessed.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    Args:
+        root: Folder in which they are kept.
+        most: Bytes that are kept in all; the oldest runs make room.
+    """
+
+    def __init__(self, root: Path, most: int) -> None:
+        self.root, self.most = root, most
+        self.sizes: dict[Path, int] = {}  # of the folders, the oldest first
         self.lpips: LPIPS | None = None
         with suppress(ImportError):
             self.lpips = LPIPS.find()
@@ -39,7 +45,7 @@ class Archive:
         try:
             stem = f"{slug(asked.prompt)}-{asked.seed}"
             changed = None if reduced is None else folder / f"{stem}-difference.png"
-            return Run(
+            run = Run(
                 number=number,
                 form=form,
                 asked=asked,
@@ -50,9 +56,23 @@ class Archive:
                 closeness={} if reduced is None else self.compared(reduced.generated, dense.generated, changed),
                 thumbnail=thumbnail((reduced or dense).generated.picture),
             )
+            self.make_room(folder)
+            return run
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+
+    def make_room(self, newest: Path) -> None:
+        """Removes the oldest runs, but never the newest, until all of them together are small enough."""
+        self.sizes[newest] = sum(file.stat().st_size for file in newest.iterdir())
+        if sum(self.sizes.values()) <= self.most:
+            return
+        self.sizes = {folder: size for folder, size in self.sizes.items() if folder.exists()}
+        for folder in list(self.sizes)[:-1]:
+            if sum(self.sizes.values()) <= self.most:
+                return
+            shutil.rmtree(folder, ignore_errors=True)
+            del self.sizes[folder]
 
     @torch.inference_mode()
     def compared(self, made: Generated, dense: Generated, file: Path | None) -> dict[str, float]:

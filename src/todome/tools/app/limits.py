@@ -3,7 +3,7 @@
 import math
 import unicodedata
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -18,24 +18,32 @@ GUIDANCE = 30.0
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one visitor can ask for, and how many can wait.
+    """The most that visitors can ask for, one by one and all together.
 
     side: Pixels on the longer side of a picture.
-    steps: Of one picture.
+    steps: Steps of one picture.
     prompt: Characters of a prompt, and of a negative one.
-    waiting: Runs of other visitors that wait for theirs; the next one is asked to come back.
-    runs: That are kept for each visitor; the oldest make room.
+    waiting: Runs that wait while another one is drawn.
+    per_address: Runs from one address that wait or are drawn.
+    runs: Runs that are kept for one visitor; the oldest make room.
+    disk: Bytes of the pictures that are kept for all visitors; the oldest make room.
+    sessions: Visitors whose history is kept; those who were away for longest are forgotten.
     """
 
     side: int = 512
     steps: int = 50
     prompt: int = 500
     waiting: int = 8
+    per_address: int = 3
     runs: int = 12
+    disk: int = 500 * 10**6
+    sessions: int = 200
 
     def __post_init__(self) -> None:
-        for field, least in (("side", SMALLEST), ("steps", 1), ("prompt", 1), ("waiting", 0), ("runs", 1)):
-            check_whole(field, getattr(self, field), least, 2**20)
+        least, most = {"side": SMALLEST, "waiting": 0}, {"disk": 10**15}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            check_whole(field.name, value, least.get(field.name, 1), most.get(field.name, 2**20))
 
 
 def usual_limits(device: torch.device) -> Limits:

@@ -11,12 +11,13 @@ from ..generate import Settings
 from ..pipelines import size_step
 from . import views
 from .archive import Archive
+from .filter import visitor_address
 from .form import Form
 from .layout import QUIET, Controls, Results, html, lay_out_controls, lay_out_results
 from .limits import Limits
 from .presets import Preset, first_form, presets
-from .session import Session
-from .worker import UNKNOWN, DrawWorker, Event, Failed, Finished, Progress, Stopped, Waiting, log
+from .session import Run, Session
+from .worker import UNKNOWN, Drawing, DrawWorker, Event, Failed, Finished, Progress, Stopped, Visitor, Waiting, log
 
 STOPPED = "Stopped. Nothing of this run is kept."
 GONE = "This run is no longer kept."
@@ -80,20 +81,20 @@ class Page:
         yield {self.controls.draw: gr.Button(interactive=False), self.controls.stop: gr.Button(interactive=True)}
         form, session = Form(*values[:-1]), values[-1]
         try:
-            yield from self.run(form, session, owner_of(request))
+            yield from self.run(form, session, visitor_of(request))
         except ValueError as error:
             yield self.unchanged(session, str(error))
         except Exception:
             log.exception("A run could not be shown: %s", form)
             yield self.unchanged(session, UNKNOWN)
 
-    def run(self, form: Form, session: Session, owner: str) -> Iterator[Changes]:
+    def run(self, form: Form, session: Session, visitor: Visitor) -> Iterator[Changes]:
         settings = form.settings(self.shop.limits, self.shop.base)
-        known, number = session.dense_of(settings), session.made + 1
+        number, (known, dense) = session.made + 1, known_dense(session, settings)
         drawn_in = known.drawn_in if known else number
         keep = partial(self.shop.archive.kept, form, settings, number, drawn_in)
         sight = Sight(settings, drawn_in if known else None)
-        for event in self.shop.worker.draw(owner, settings, keep, known.dense.drawing() if known else None):
+        for event in self.shop.worker.draw(visitor, settings, keep, dense):
             match event:
                 case Finished(run):
                     session = session.with_run(run, self.shop.limits.runs)
@@ -116,12 +117,12 @@ class Page:
 
     def stop(self, request: gr.Request) -> None:
         """Also for a visitor who has left."""
-        self.shop.worker.stop(owner_of(request))
+        self.shop.worker.stop(visitor_of(request).session)
 
     def restore(self, session: Session, event: gr.EventData) -> Changes:
         """The settings, the pictures and the numbers of a run of the history."""
         run = session.run(getattr(event, "run", 0))
-        if run is None:
+        if run is None or not run.folder.is_dir():
             return {self.results.notice: views.notice(GONE, "note")}
         form = dict(zip(self.controls.form, run.form, strict=True))
         return {**form, self.controls.preset: None, **self.results.of(run, session)}
@@ -160,5 +161,14 @@ class Sight:
         return views.waiting(event.before if isinstance(event, Waiting) else 0, self.settings)
 
 
-def owner_of(request: gr.Request) -> str:
-    return str(request.session_hash)
+def known_dense(session: Session, settings: Settings) -> tuple[Run | None, Drawing | None]:
+    """The run that has the dense picture of these settings, and the picture, unless it had to make room."""
+    run = session.dense_of(settings)
+    try:
+        return run, run and run.dense.drawing()
+    except FileNotFoundError:
+        return None, None
+
+
+def visitor_of(request: gr.Request) -> Visitor:
+    return Visitor(str(request.session_hash), visitor_address(request.client.host if request.client else ""))

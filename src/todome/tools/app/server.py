@@ -1,4 +1,4 @@
-"""Lets people in: on this machine alone unless told otherwise, never by a tunnel, and to nothing but the page."""
+"""Server of the page: on this machine alone by default, without gradio's tunnel, in a temporary folder."""
 
 import errno
 import os
@@ -14,35 +14,18 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 from starlette.middleware import Middleware
-from starlette.responses import PlainTextResponse
 
 from ...errors import invalid_value
 from ..generate import Settings
 from ..pipelines import open_pipeline, reachable_device
 from .archive import Archive
+from .filter import KnownHosts, RequestFilter
 from .limits import Limits, usual_limits
 from .page import Shop, build
 from .theme import theme
 from .worker import DrawWorker
 
 HERE = Path(__file__).parent
-LOCAL = ("127.0.0.1", "localhost", "::1")
-LARGEST = 2**16  # bytes of a request: prompts and numbers
-OPEN = {
-    "/",
-    "/config",
-    "/theme.css",
-    "/favicon.ico",
-    "/manifest.json",
-    "/login",
-    "/login/",
-    "/logout",
-    "/app_id",
-    "/user",
-}
-OPEN |= {"/gradio_api/queue/join", "/gradio_api/queue/data", "/gradio_api/startup-events", "/gradio_api/app_id"}
-BELOW = ("/assets/", "/static/", "/gradio_api/heartbeat/")
-FILE = "/gradio_api/file="
 CLOSE_SECONDS = 1.0  # how long connections are given to end when the page is closed
 PREFIX = "todome-app-"  # of the temporary folder
 open_folders: set[Path] = set()  # of the pages that this process serves
@@ -56,53 +39,14 @@ HEADERS = {
 }
 
 
-class Guard:
-    """Lets through what the page itself asks for. gradio can do far more: uploads, proxies, the files of others."""
-
-    def __init__(self, app: Any, root: Path) -> None:
-        self.app, self.root = app, root
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        refusal = self.refusal(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-
-        async def send_with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], *HEADERS.items()]}
-            await send(message)
-
-        await self.app(scope, receive, send_with_headers)
-
-    def refusal(self, scope: Any) -> PlainTextResponse | None:
-        path = scope["path"]
-        allowed = path in OPEN or path.startswith(BELOW) or (path.startswith(FILE) and self.is_ours(path))
-        if not allowed:
-            return PlainTextResponse("There is nothing here.", 404)
-        headers = dict(scope["headers"])
-        length = headers.get(b"content-length", b"0")
-        if b"transfer-encoding" in headers or not length.isdigit() or int(length) > LARGEST:
-            return PlainTextResponse("This is more than the page would send.", 413)
-        return None
-
-    def is_ours(self, path: str) -> bool:
-        file = Path(path.removeprefix(FILE)).resolve()
-        return file.is_relative_to(self.root) and file.is_file()
-
-
 @dataclass(frozen=True)
 class Address:
-    """Where to listen, and who may come in."""
+    """Where to listen, the name and password to ask for, and other names by which visitors reach the page."""
 
     host: str = "127.0.0.1"
     port: int = 7860
     auth: tuple[str, str] | None = None
+    names: tuple[str, ...] = ()
 
 
 class Served(NamedTuple):
@@ -127,8 +71,8 @@ def serving(base: Settings, address: Address, limits: Mapping[str, int], pipe: A
     within = replace(usual_limits(reachable_device(base.device)), **limits)
     pipe = open_pipeline(base.model, base.device, base.dtype) if pipe is None else pipe
     with private_folder() as root:
-        worker = DrawWorker(pipe, within.waiting)
-        page = build(Shop(worker, Archive(root), within, base))
+        worker = DrawWorker(pipe, within.waiting, within.per_address)
+        page = build(Shop(worker, Archive(root, within.disk), within, base))
         try:
             launch(page, address, root, within)
             yield Served(str(page.local_url), worker, root)
@@ -204,6 +148,7 @@ def remove_open_folders() -> None:
 
 def launch(page: gr.Blocks, address: Address, root: Path, limits: Limits) -> None:
     """Everything that gradio would take from the environment or decide by itself is said here."""
+    hosts = KnownHosts.at(address.host, address.names)
     page.queue(max_size=8 * (limits.waiting + 4), api_open=False)
     page.launch(
         server_name=address.host,
@@ -224,5 +169,6 @@ def launch(page: gr.Blocks, address: Address, root: Path, limits: Limits) -> Non
         theme=theme(),
         css_paths=HERE / "style.css",
         head=f"<script>{(HERE / 'page.js').read_text(encoding='utf-8')}</script>",
-        app_kwargs={"middleware": [Middleware(Guard, root=root)]},
+        state_session_capacity=limits.sessions,
+        app_kwargs={"middleware": [Middleware(RequestFilter, root=root, hosts=hosts)]},
     )

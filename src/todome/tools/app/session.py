@@ -65,10 +65,11 @@ class Session(NamedTuple):
     made: int = 0
 
     def with_run(self, run: Run, most: int) -> "Session":
-        """With one more; the files of those that make room go with them."""
+        """With one more; the files of those that make room go with them, and so do runs without files."""
         for old in self.runs[most - 1 :]:
             shutil.rmtree(old.folder, ignore_errors=True)
-        return Session((run, *self.runs[: most - 1]), run.number)
+        kept = [old for old in self.runs[: most - 1] if old.folder.is_dir()]
+        return Session((run, *kept), run.number)
 
     def run(self, number: int) -> Run | None:
         return next((run for run in self.runs if run.number == number), None)

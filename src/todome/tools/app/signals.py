@@ -35,7 +35,7 @@ def interrupt_on_signals(clean_up: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler or signal.SIG_DFL)
 
 
-def handled_signals() -> list[int]:
+def handled_signals() -> list[signal.Signals]:
     """SIGHUP is left alone where it is ignored: that is what `nohup` is for."""
     found = [signal.SIGINT, signal.SIGTERM]
     hangup = getattr(signal, "SIGHUP", None)  # Windows has none

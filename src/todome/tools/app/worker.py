@@ -32,6 +32,13 @@ class Drawing(NamedTuple):
     gigabytes: float | None = None
 
 
+class Visitor(NamedTuple):
+    """Session of a browser tab, and the address it comes from. Sessions can be made up, addresses hardly."""
+
+    session: str
+    address: str = ""
+
+
 class Waiting(NamedTuple):
     """Event: this many runs come first."""
 
@@ -76,6 +83,7 @@ class Stop(Exception):
 class Job:
     """One run of a visitor: the reduced picture and, unless it is known, the dense one."""
 
+    visitor: Visitor
     settings: Settings
     dense: Drawing | None
     save: Save
@@ -95,9 +103,9 @@ class Job:
 class DrawWorker:
     """Pipeline, the thread that draws with it, and the jobs that wait for it."""
 
-    def __init__(self, pipe: Any, waiting: int) -> None:
-        self.pipe, self.waiting = pipe, waiting
-        self.jobs: dict[str, Job] = {}  # by owner, in the order in which they came
+    def __init__(self, pipe: Any, waiting: int, per_address: int) -> None:
+        self.pipe, self.waiting, self.per_address = pipe, waiting, per_address
+        self.jobs: dict[str, Job] = {}  # by session, in the order in which they came
         self.lock = threading.Lock()
         self.closed = False
         self.warm: set[Size] = set()
@@ -107,19 +115,19 @@ class DrawWorker:
         pipe.set_progress_bar_config(disable=True)
         self.thread.start()
 
-    def draw(self, owner: str, settings: Settings, save: Save, dense: Drawing | None = None) -> Iterator[Event]:
+    def draw(self, visitor: Visitor, settings: Settings, save: Save, dense: Drawing | None = None) -> Iterator[Event]:
         """Events of a run, up to its end. Closing the iterator stops the run.
 
         Args:
-            owner: The visitor, who can have one run at a time.
+            visitor: Who can have one run at a time in each session.
             settings: Settings of the reduced picture, or of the dense one where that is all.
             save: Called with the pictures, in the thread that draws, so that it takes no time from the next run.
             dense: The dense picture of these settings, where it is known.
         """
         if settings.size is not None:
             check_size(self.pipe, settings.size)
-        job = Job(settings, dense, save)
-        self.add(owner, job)
+        job = Job(visitor, settings, dense, save)
+        self.add(job)
         try:
             event = None
             while not isinstance(event, END):
@@ -128,17 +136,21 @@ class DrawWorker:
         finally:
             job.stop()
             with self.lock:
-                self.jobs.pop(owner, None)
+                self.jobs.pop(visitor.session, None)
 
-    def add(self, owner: str, job: Job) -> None:
+    def add(self, job: Job) -> None:
         with self.lock:
+            addresses = [other.visitor.address for other in self.jobs.values()]
             if self.closed:
                 raise ValueError("The page is being closed.")
-            if owner in self.jobs:
+            if job.visitor.session in self.jobs:
                 raise ValueError("A run of yours is not finished yet. Wait for it, or stop it.")
+            if addresses.count(job.visitor.address) >= self.per_address:
+                text = f"{self.per_address} runs from your address are not finished yet. Wait for one of them."
+                raise ValueError(text)
             if len(self.jobs) > self.waiting:
                 raise ValueError(f"The queue is full ({self.waiting} runs). Try again in a minute.")
-            self.jobs[owner] = job
+            self.jobs[job.visitor.session] = job
             self.pending.put(job)
 
     def next_event(self, job: Job) -> Event:
@@ -157,10 +169,10 @@ class DrawWorker:
         with self.lock:
             return list(self.jobs.values()).index(job)
 
-    def stop(self, owner: str) -> None:
-        """Stops the owner's run, if there is one."""
+    def stop(self, session: str) -> None:
+        """Stops the run of a session, if there is one."""
         with self.lock:
-            job = self.jobs.get(owner)
+            job = self.jobs.get(session)
         if job is not None:
             job.stop()
 

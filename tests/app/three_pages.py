@@ -1,4 +1,4 @@
-"""A process with two pages: one behind a password, and one that the command itself opens."""
+"""A process with three pages: one for everybody with a password, one with small limits, and one of the command."""
 
 import sys
 
@@ -10,8 +10,10 @@ from todome.tools.cli import main
 from todome.tools.generate import Settings
 
 torch.set_num_threads(1)
-with serving(Settings(device="cpu"), Address(port=free_port(), auth=("ada", "lovelace")), LIMITS) as locked:
-    print(locked.url, flush=True)
+base = Settings(device="cpu")
+everybody = Address("0.0.0.0", free_port(), ("ada", "lovelace"), ("flowers.example",))
+with serving(base, everybody, LIMITS) as locked, serving(base, Address(port=free_port()), LIMITS) as small:
+    print(locked.url, small.url, flush=True)
     sys.argv = ["todome", "app", "--device=cpu", f"--port={free_port()}"]
     sys.argv += [
         f"--max-{name}={LIMITS[field]}" for name, field in (("size", "side"), ("steps", "steps"), ("prompt", "prompt"))

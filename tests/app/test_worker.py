@@ -174,8 +174,8 @@ def test_the_time_of_previews_is_not_counted(flowers):
 def test_previews_are_small_pictures_of_any_latents(flowers):
     seen: list[Step] = []
     make_picture(replace(SMALL, size=(192, 64), steps=1), flowers, seen.append)
-    assert previews.shrunken(seen[0].latents).shape[-2:] == (11, 32)
-    assert previews.decoded(flowers, previews.shrunken(seen[0].latents)).size == (128, 44)
+    assert previews.shrink(seen[0].latents).shape[-2:] == (11, 32)
+    assert previews.decode(flowers, previews.shrink(seen[0].latents)).size == (128, 44)
     made = previews.Previews(flowers)
     assert made.of(seen[0]).startswith("data:image/webp;base64,")
     assert made.of(seen[0]) == ""  # too early for another one

@@ -5,14 +5,14 @@ import sys
 import torch
 from small_page import LIMITS, free_port
 
-from todome.tools.app.server import Address, serving
+from todome.tools.app.server import Address, serve_page
 from todome.tools.cli import main
 from todome.tools.generate import Settings
 
 torch.set_num_threads(1)
 base = Settings(device="cpu")
 everybody = Address("0.0.0.0", free_port(), ("ada", "lovelace"), ("flowers.example",))
-with serving(base, everybody, LIMITS) as locked, serving(base, Address(port=free_port()), LIMITS) as small:
+with serve_page(base, everybody, LIMITS) as locked, serve_page(base, Address(port=free_port()), LIMITS) as small:
     print(locked.url, small.url, flush=True)
     sys.argv = ["todome", "app", "--device=cpu", f"--port={free_port()}"]
     sys.argv += [

@@ -18,10 +18,10 @@ from starlette.middleware import Middleware
 from ...errors import invalid_value
 from ..generate import Settings
 from ..pipelines import open_pipeline, reachable_device
-from .archive import Archive
 from .filter import KnownHosts, RequestFilter
-from .limits import Limits, usual_limits
-from .page import Shop, build
+from .limits import Limits, default_limits
+from .page import AppContext, build
+from .store import PictureStore
 from .theme import theme
 from .worker import DrawWorker
 
@@ -49,8 +49,8 @@ class Address:
     names: tuple[str, ...] = ()
 
 
-class Served(NamedTuple):
-    """A page that is open: where it is, who draws for it, and where its pictures lie."""
+class ServedPage(NamedTuple):
+    """Page that is served: its address, its worker, and the folder of its pictures."""
 
     url: str
     worker: DrawWorker
@@ -58,24 +58,24 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def serving(base: Settings, address: Address, limits: Mapping[str, int], pipe: Any = None) -> Iterator[Served]:
-    """The page, for as long as it is served.
+def serve_page(base: Settings, address: Address, limits: Mapping[str, int], pipe: Any = None) -> Iterator[ServedPage]:
+    """Serves the page until the block ends.
 
     Args:
-        base: The model, the device and the dtype.
+        base: Settings with the model, the device and the dtype.
         address: Where to listen.
-        limits: Those that are other than usual on the device, by the fields of Limits.
+        limits: Fields of Limits that differ from the defaults of the device.
         pipe: The pipeline, where it is open already.
     """
     check_free(address)
-    within = replace(usual_limits(reachable_device(base.device)), **limits)
+    within = replace(default_limits(reachable_device(base.device)), **limits)
     pipe = open_pipeline(base.model, base.device, base.dtype) if pipe is None else pipe
     with private_folder() as root:
         worker = DrawWorker(pipe, within.waiting, within.per_address)
-        page = build(Shop(worker, Archive(root, within.disk), within, base))
+        page = build(AppContext(worker, PictureStore(root, within.disk), within, base))
         try:
             launch(page, address, root, within)
-            yield Served(str(page.local_url), worker, root)
+            yield ServedPage(str(page.local_url), worker, root)
         finally:
             worker.close()
             close(page)
@@ -98,12 +98,12 @@ def close(page: gr.Blocks) -> None:
 
 
 def check_free(address: Address) -> None:
-    """Asked before a model is opened, which takes its time."""
+    """Refuses an address that cannot be used: before a model is opened, which takes its time."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    with socket.socket(family) as door:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            door.bind((address.host, address.port))
+            listener.bind((address.host, address.port))
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
                 allowed = f"a port that is free on {address.host}, and that you may use"
@@ -147,7 +147,7 @@ def remove_open_folders() -> None:
 
 
 def launch(page: gr.Blocks, address: Address, root: Path, limits: Limits) -> None:
-    """Everything that gradio would take from the environment or decide by itself is said here."""
+    """Starts gradio with every option that it would otherwise take from the environment or decide by itself."""
     hosts = KnownHosts.at(address.host, address.names)
     page.queue(max_size=8 * (limits.waiting + 4), api_open=False)
     page.launch(

@@ -47,12 +47,12 @@ def serve(
 ) -> None:
     """Opens a page on which anyone can draw dense and reduced pictures and compare them.
 
-    On this machine alone unless told otherwise. Ctrl+C ends it.
+    On this machine alone unless --host says otherwise. Ctrl+C ends it.
 
     [dim]todome app --model stable-diffusion-v1-5/stable-diffusion-v1-5[/dim]
     """
     from ..app.filter import LOCAL
-    from ..app.server import Address, remove_open_folders, serving
+    from ..app.server import Address, remove_open_folders, serve_page
     from ..app.signals import interrupt_on_signals
     from ..generate import Settings
 
@@ -60,7 +60,7 @@ def serve(
     limits = present(side=max_size, steps=max_steps, prompt=max_prompt, disk=max_disk and max_disk * 10**6)
     with interrupt_on_signals(remove_open_folders):
         with (
-            serving(Settings(model=model, device=device, dtype=dtype), address, limits) as served,
+            serve_page(Settings(model=model, device=device, dtype=dtype), address, limits) as served,
             suppress(KeyboardInterrupt),
         ):
             typer.echo(f"{model} is at {served.url}\nCtrl+C ends it.")

@@ -1,4 +1,4 @@
-"""Puts what a run has made into files, and compares it. The file that is seen on the page is the one to download."""
+"""Picture files of all runs, written and compared. The file that is shown on the page is the one to download."""
 
 import re
 import secrets
@@ -15,13 +15,13 @@ from ..measuring.comparing import measures_at
 from ..metrics import LPIPS
 from ..pictures import difference, webp_uri, write_png
 from .form import Form
-from .session import Run, Shot
+from .session import Run, SavedPicture
 from .worker import Drawing
 
-THUMBNAIL, QUALITY = 128, 80  # pixels, of WebP
+THUMBNAIL, QUALITY = 128, 80  # pixels; quality of WebP
 
 
-class Archive:
+class PictureStore:
     """Pictures of all visitors, each run in a folder of its own whose name cannot be guessed.
 
     Args:
@@ -31,15 +31,15 @@ class Archive:
 
     def __init__(self, root: Path, most: int) -> None:
         self.root, self.most = root, most
-        self.sizes: dict[Path, int] = {}  # of the folders, the oldest first
+        self.sizes: dict[Path, int] = {}  # bytes of each folder, the oldest first
         self.lpips: LPIPS | None = None
         with suppress(ImportError):
             self.lpips = LPIPS.find()
 
-    def kept(
+    def save_run(
         self, form: Form, asked: Settings, number: int, drawn_in: int, dense: Drawing, reduced: Drawing | None
     ) -> Run:
-        """A run, written and compared; where that fails, nothing of it is left."""
+        """Writes and compares the pictures of a run. Where that fails, nothing of it is left."""
         folder = self.root / secrets.token_urlsafe(16)
         folder.mkdir()
         try:
@@ -49,11 +49,11 @@ class Archive:
                 number=number,
                 form=form,
                 asked=asked,
-                dense=shot(dense, folder / f"{stem}-dense.png"),
+                dense=save_picture(dense, folder / f"{stem}-dense.png"),
                 drawn_in=drawn_in,
-                reduced=reduced and shot(reduced, folder / f"{stem}-{form.method.lower()}.png"),
+                reduced=reduced and save_picture(reduced, folder / f"{stem}-{form.method.lower()}.png"),
                 difference=changed,
-                closeness={} if reduced is None else self.compared(reduced.generated, dense.generated, changed),
+                closeness={} if reduced is None else self.compare(reduced.generated, dense.generated, changed),
                 thumbnail=thumbnail((reduced or dense).generated.picture),
             )
             self.make_room(folder)
@@ -75,20 +75,22 @@ class Archive:
             del self.sizes[folder]
 
     @torch.inference_mode()
-    def compared(self, made: Generated, dense: Generated, file: Path | None) -> dict[str, float]:
-        """How close to dense: PSNR, SSIM, and LPIPS where its weights are. The file shows where they differ."""
-        measures = measures_at(made.picture.size, self.lpips)
-        pair = as_tensor(made.picture), as_tensor(dense.picture)
+    def compare(self, reduced: Generated, dense: Generated, file: Path | None) -> dict[str, float]:
+        """Measures how close a picture is to dense (LPIPS where its weights are), and draws where they differ."""
+        measures = measures_at(reduced.picture.size, self.lpips)
+        pair = as_tensor(reduced.picture), as_tensor(dense.picture)
         if file is not None:
             title = f"Where they differ, {BRIGHTER} times as bright"
-            write_png(difference(made.picture, dense.picture, BRIGHTER), file, {"Title": title})
+            write_png(difference(reduced.picture, dense.picture, BRIGHTER), file, {"Title": title})
         return {name: measures[name](*pair).item() for name in ("psnr", "ssim", "lpips") if name in measures}
 
 
-def shot(drawing: Drawing, file: Path) -> Shot:
-    made = drawing.generated
-    write_png(made.picture, file, made.texts())
-    return Shot(file, made.settings, made.sampler, made.reduced, made.seconds, drawing.gigabytes)
+def save_picture(drawing: Drawing, file: Path) -> SavedPicture:
+    generated = drawing.generated
+    write_png(generated.picture, file, generated.texts())
+    return SavedPicture(
+        file, generated.settings, generated.sampler, generated.reduced, generated.seconds, drawing.gigabytes
+    )
 
 
 def thumbnail(picture: Image.Image) -> str:
@@ -98,5 +100,5 @@ def thumbnail(picture: Image.Image) -> str:
 
 
 def slug(prompt: str) -> str:
-    """A prompt as part of a file's name."""
+    """Prompt as part of a file's name."""
     return re.sub(r"[^a-z0-9]+", "-", prompt.lower())[:40].strip("-") or "picture"

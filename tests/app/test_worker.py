@@ -12,6 +12,8 @@ import pytest
 from todome import Downsample, Merge
 from todome.hooks.modules import clocks_on
 from todome.tools.app import previews
+from todome.tools.app.form import Form
+from todome.tools.app.store import PictureStore
 from todome.tools.app.worker import UNKNOWN, Drawing, DrawWorker, Failed, Finished, Progress, Stopped, Visitor, Waiting
 from todome.tools.generate import Settings, Step, make_picture
 
@@ -28,7 +30,7 @@ def worker(flowers: Any) -> Iterator[DrawWorker]:
     assert flowers.scheduler is own
 
 
-def pair(dense: Drawing, reduced: Drawing | None) -> tuple[Drawing, Drawing | None]:
+def pair(dense: Drawing, reduced: Drawing | None, _: Any) -> tuple[Drawing, Drawing | None]:
     return dense, reduced
 
 
@@ -125,6 +127,18 @@ def test_waiting_has_an_end_and_a_limit(worker):
     worker.stop("nobody")
     first.close()
     assert not worker.jobs
+
+
+def test_a_run_that_is_stopped_while_it_is_saved_leaves_nothing(worker, tmp_path):
+    store = PictureStore(tmp_path, 10**6)
+
+    def stop_and_save(*pictures: Any) -> Any:
+        worker.stop("a")
+        return store.save_run(Form(), SMALL, 1, 1, *pictures)
+
+    assert list(worker.draw(Visitor("a"), SMALL, stop_and_save))[-1] == Stopped()
+    assert isinstance(list(worker.draw(Visitor("b"), SMALL, pair))[-1], Finished)  # by now the first one is over
+    assert not list(tmp_path.iterdir())
 
 
 def test_closing_does_not_wait_for_a_long_step(flowers):

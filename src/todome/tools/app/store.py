@@ -16,7 +16,7 @@ from ..metrics import LPIPS
 from ..pictures import difference, webp_uri, write_png
 from .form import Form
 from .session import Run, SavedPicture
-from .worker import Drawing
+from .worker import Check, Drawing
 
 THUMBNAIL, QUALITY = 128, 80  # pixels; quality of WebP
 
@@ -37,9 +37,16 @@ class PictureStore:
             self.lpips = LPIPS.find()
 
     def save_run(
-        self, form: Form, asked: Settings, number: int, drawn_in: int, dense: Drawing, reduced: Drawing | None
+        self,
+        form: Form,
+        asked: Settings,
+        number: int,
+        drawn_in: int,
+        dense: Drawing,
+        reduced: Drawing | None,
+        check_stop: Check,
     ) -> Run:
-        """Writes and compares the pictures of a run. Where that fails, nothing of it is left."""
+        """Writes and compares the pictures of a run. Where that fails or is stopped, nothing of it is left."""
         folder = self.root / secrets.token_urlsafe(16)
         folder.mkdir()
         try:
@@ -56,6 +63,7 @@ class PictureStore:
                 closeness={} if reduced is None else self.compare(reduced.generated, dense.generated, changed),
                 thumbnail=thumbnail((reduced or dense).generated.picture),
             )
+            check_stop()
             self.make_room(folder)
             return run
         except BaseException:

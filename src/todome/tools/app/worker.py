@@ -72,7 +72,8 @@ class Stopped(NamedTuple):
 
 Event: TypeAlias = Waiting | Progress | Finished | Failed | Stopped
 END = (Finished, Failed, Stopped)
-Save: TypeAlias = Callable[[Drawing, Drawing | None], Any]  # given the dense picture and the reduced one
+Check: TypeAlias = Callable[[], None]  # raises Stop where the run was stopped
+Save: TypeAlias = Callable[[Drawing, Drawing | None, Check], Any]  # given the dense picture and the reduced one
 
 
 class Stop(Exception):
@@ -121,7 +122,8 @@ class DrawWorker:
         Args:
             visitor: Who can have one run at a time in each session.
             settings: Settings of the reduced picture, or of the dense one where that is all.
-            save: Called with the pictures, in the thread that draws, so that it takes no time from the next run.
+            save: Called with the pictures and a check to make at its end, in the thread that draws, so that it takes no
+                time from the next run.
             dense: The dense picture of these settings, where it is known.
         """
         if settings.size is not None:
@@ -210,7 +212,7 @@ class DrawWorker:
         self.warm_up(alone, job)
         dense = job.dense or self.draw_picture(alone, job)
         reduced = None if job.settings.reduction is None else self.draw_picture(job.settings, job)
-        return Finished(job.save(dense, reduced))
+        return Finished(job.save(dense, reduced, job.check_stop))
 
     def warm_up(self, settings: Settings, job: Job) -> None:
         """Draws one step at a new size: the first call at a size is slow, whatever it does."""

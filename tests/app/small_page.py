@@ -8,7 +8,8 @@ import httpx
 
 from todome.tools.app.form import Form
 
-LIMITS = {"side": 128, "steps": 40, "prompt": 80, "waiting": 2, "runs": 3}
+LIMITS = {"side": 128, "steps": 40, "prompt": 80, "runs": 3}
+LIMITS |= {"waiting": 2, "per_address": 2, "disk": 100_000, "sessions": 20}
 SMALL = Form("a rose", width=64, height=64, steps=2, seed=5)
 
 
@@ -25,10 +26,13 @@ def event_of(url: str, target: str, event: str = "click") -> int:
     return next(found["id"] for found in config["dependencies"] if [ids[target], event] in found["targets"])
 
 
-def answer(url: str, number: int, data: Any, session: str = "someone", **more: Any) -> str:
-    """Everything the server says to a request, as the page would send it or otherwise."""
+def answer(url: str, number: int, data: Any, session: str = "someone", address: str = "127.0.0.1", **more: Any) -> str:
+    """Everything the server says to a request, as the page would send it or otherwise.
+
+    The address is that of a visitor who comes by way of a proxy on this machine.
+    """
     body = {"data": data, "fn_index": number, "session_hash": session, **more}
-    joined = httpx.post(f"{url}gradio_api/queue/join", json=body)
+    joined = httpx.post(f"{url}gradio_api/queue/join", json=body, headers={"X-Forwarded-For": address})
     if joined.status_code != 200:
         return joined.text
     with httpx.stream("GET", f"{url}gradio_api/queue/data", params={"session_hash": session}, timeout=60) as stream:

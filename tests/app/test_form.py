@@ -7,7 +7,7 @@ from small_page import LIMITS, SMALL
 
 from todome import Downsample, Merge
 from todome.tools.app.form import Form
-from todome.tools.app.limits import Limits, usual_limits
+from todome.tools.app.limits import Limits, default_limits
 from todome.tools.app.presets import first_form, presets
 from todome.tools.generate import Settings
 from todome.tools.pipelines import SCHEDULERS, reachable_device
@@ -85,7 +85,7 @@ NAMES = {"factor2": "factor of level 2"}
 
 
 def test_limits_of_machines():
-    assert usual_limits(reachable_device("cpu")) == Limits(side=512, steps=50)
+    assert default_limits(reachable_device("cpu")) == Limits(side=512, steps=50)
     with pytest.raises(ValueError, match=r"^side=8 cannot be used. Allowed: a whole number from 64 to 1048576\."):
         Limits(side=8)
 

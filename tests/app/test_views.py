@@ -9,15 +9,17 @@ from small_page import LIMITS, SMALL
 from todome import Downsample, Merge
 from todome.tools.app import views
 from todome.tools.app.limits import Limits
-from todome.tools.app.session import Run, Session, Shot
+from todome.tools.app.session import Run, SavedPicture, Session
 from todome.tools.generate import Settings
 
 ASKED = SMALL.settings(Limits(**LIMITS), Settings(device="cpu"))
 
 
 def run(number: int = 1, folder: Path = Path("runs"), **changes) -> Run:
-    dense = Shot(folder / str(number) / "dense.png", replace(ASKED, reduction=None), "DPM++ 2M", "dense", 3.0, None)
-    reduced = dense._replace(file=dense.file.with_name("todome.png"), made=ASKED, reduced="level 1", seconds=2.0)
+    dense = SavedPicture(
+        folder / str(number) / "dense.png", replace(ASKED, reduction=None), "DPM++ 2M", "dense", 3.0, None
+    )
+    reduced = dense._replace(file=dense.file.with_name("todome.png"), settings=ASKED, reduced="level 1", seconds=2.0)
     apart = dense.file.with_name("difference.png")
     made = Run(number, SMALL, ASKED, dense, number, reduced, apart, {"psnr": 41.23, "ssim": 0.99}, "data:,")
     return made._replace(**changes)
@@ -66,13 +68,13 @@ def test_what_is_found_is_said(changes, sentence):
     ],
 )
 def test_titles(reduction, title):
-    assert views.titled(reduction) == title
+    assert views.title_of(reduction) == title
 
 
 def test_what_a_visitor_typed_is_text():
     typed = '"><img src=x onerror=alert(1)>'
     asked = replace(ASKED, prompt=typed, negative=typed)
-    made = run(asked=asked, reduced=run().shot._replace(made=asked))
+    made = run(asked=asked, reduced=run().result._replace(settings=asked))
     session = Session((made,), 1)
     for view in (views.stage(made), views.recipes(made), views.history(session, 1), views.notice(typed)):
         assert "<img src=x" not in view
@@ -83,10 +85,10 @@ def test_the_oldest_run_makes_room_and_leaving_takes_all(tmp_path):
     session = Session()
     for number in range(1, 5):
         (tmp_path / str(number)).mkdir()
-        session = session.with_run(run(number, tmp_path), 3)
+        session = session.add_run(run(number, tmp_path), 3)
     assert [kept.number for kept in session.runs] == [4, 3, 2]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3", "4"]
-    session.forget()
+    session.delete_files()
     assert not list(tmp_path.iterdir())
 
 

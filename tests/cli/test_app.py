@@ -1,5 +1,6 @@
 """`todome app`: what it refuses before it opens anything. That it serves is tested in tests/app."""
 
+import re
 import socket
 import sys
 
@@ -43,3 +44,15 @@ def test_gradio_is_named_with_its_extra(refused, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "gradio", None)
     assert refused("app") == 'This needs gradio, which is missing. Install it: pip install "todome[app]"'
+
+
+def test_a_disk_that_holds_nothing(refused):
+    said = refused("app", "--max-disk", 0, code=2)
+    assert "--max-disk" in said
+    assert "1" in said
+
+
+def test_the_environment_is_named_before_the_command_line(run):
+    """Everybody on a machine can read the command lines of others."""
+    text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", run("app", "--help").stdout).split())
+    assert "Better as TODOME_APP_AUTH, for everybody on this machine can read command lines" in text

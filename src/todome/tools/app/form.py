@@ -1,4 +1,4 @@
-"""What the controls of the page say, and what that means as Settings; and back, to restore a run."""
+"""Values of the controls of the page, and the Settings they mean."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,15 +12,15 @@ from .limits import GUIDANCE, SEEDS, SMALLEST, Limits, check_choice, check_numbe
 METHODS = ("todome", "ToDo", "ToMe", "dense")  # as they are called on the page
 STRIDES = ("2", "3", "4")
 LARGEST_FACTOR = 16.0
-OWN = ""  # the model's own scheduler
+OWN = ""  # value for the model's own scheduler
 
 
 class Form(NamedTuple):
-    """Every control, in the order in which the page hands them over. None of it is to be trusted."""
+    """Values of all controls, in the order in which the page sends them. None of them is to be trusted."""
 
     prompt: Any = ""
     method: Any = "todome"
-    auto: Any = False  # the factor, by the size
+    auto: Any = False  # factor by the size
     factor: Any = 2
     factor2: Any = 1  # of level 2; 1 is dense
     ratio: Any = 0.5
@@ -36,7 +36,7 @@ class Form(NamedTuple):
     negative: Any = ""
 
     def settings(self, limits: Limits, base: Settings) -> Settings:
-        """What is wanted, checked; the model and the machine are those of the base."""
+        """Settings of the reduced picture, checked. Model, device and dtype are those of the base."""
         return replace(
             base,
             prompt=check_text("prompt", self.prompt, limits.prompt),

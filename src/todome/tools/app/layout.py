@@ -1,4 +1,4 @@
-"""What the page is made of: the controls of a visitor, and the places where results are seen."""
+"""Layout of the page: the controls, and the places for results."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +28,7 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private",
 
 @dataclass(frozen=True)
 class Controls:
-    """What a visitor can set. The order of `form` is that of Form."""
+    """Controls of the page. The order of `form` is that of Form."""
 
     form: Form  # of components
     draw: gr.Button
@@ -41,7 +41,7 @@ class Controls:
 
 @dataclass(frozen=True)
 class Results:
-    """What a visitor sees."""
+    """Places for results."""
 
     notice: gr.HTML
     stage: gr.HTML
@@ -51,7 +51,7 @@ class Results:
     history: gr.HTML
 
     def of(self, run: Run, session: Session) -> dict[Any, Any]:
-        """Everything there is to see of a run."""
+        """HTML of a finished run, for every place."""
         return {
             self.notice: "",
             self.stage: views.stage(run),
@@ -93,7 +93,7 @@ def lay_out_controls(first: Form, offered: list[Preset], limits: Limits, step: i
 
 
 def lay_out_picture(first: Form, limits: Limits, step: int) -> dict[str, Any]:
-    """The controls that every method has."""
+    """Controls that every method has."""
     named = {}
     least, most = -(-SMALLEST // step) * step, limits.side // step * step
     with gr.Row():

@@ -1,9 +1,9 @@
-"""What visitors may ask for. Checked on the server, whatever a page sends."""
+"""Limits on what visitors may ask for, and checks of the values they send. Nothing of it is left to the browser."""
 
 import math
 import unicodedata
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -18,46 +18,58 @@ GUIDANCE = 30.0
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one visitor can ask for, and how many can wait.
+    """The most that visitors can ask for, one by one and all together.
 
     side: Pixels on the longer side of a picture.
-    steps: Of one picture.
+    steps: Steps of one picture.
     prompt: Characters of a prompt, and of a negative one.
-    waiting: Runs of other visitors that wait for theirs; the next one is asked to come back.
-    runs: That are kept for each visitor; the oldest make room.
+    waiting: Runs that wait while another one is drawn.
+    per_address: Runs from one address that wait or are drawn.
+    runs: Runs that are kept for one visitor; the oldest make room.
+    disk: Bytes of the pictures that are kept for all visitors; the oldest make room.
+    sessions: Visitors whose history is kept; those who were away for longest are forgotten.
     """
 
     side: int = 512
     steps: int = 50
     prompt: int = 500
     waiting: int = 8
+    per_address: int = 3
     runs: int = 12
+    disk: int = 500 * 10**6
+    sessions: int = 200
 
     def __post_init__(self) -> None:
-        for field, least in (("side", SMALLEST), ("steps", 1), ("prompt", 1), ("waiting", 0), ("runs", 1)):
-            check_whole(field, getattr(self, field), least, 2**20)
+        least, most = {"side": SMALLEST, "waiting": 0}, {"disk": 10**15}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            check_whole(field.name, value, least.get(field.name, 1), most.get(field.name, 2**20))
 
 
-def usual_limits(device: torch.device) -> Limits:
-    """A CPU draws for minutes what a GPU draws in seconds."""
+def default_limits(device: torch.device) -> Limits:
+    """Limits that suit a device: a CPU takes minutes for what a GPU draws in seconds."""
     return Limits() if device.type == "cpu" else Limits(side=2048, steps=100)
 
 
 def check_whole(field: str, value: Any, least: int, most: int) -> int:
-    """A whole number, also where a browser sent it as 2.0."""
+    """Returns a whole number as int, also where a browser sent it as 2.0."""
     if not is_number(value) or not math.isfinite(value) or value != int(value) or not least <= value <= most:
-        raise invalid_value(field, told(value), f"a whole number from {least} to {most}", nearest(value, least, most))
+        raise invalid_value(
+            field, shorten(value), f"a whole number from {least} to {most}", nearest_allowed(value, least, most)
+        )
     return int(value)
 
 
 def check_number(field: str, value: Any, least: float, most: float) -> float:
-    """A number, whole ones as such: 2 rather than 2.0."""
+    """Returns a number, a whole one as int: 2 rather than 2.0."""
     if not is_number(value) or not math.isfinite(value) or not least <= value <= most:
-        raise invalid_value(field, told(value), f"a number from {least:g} to {most:g}", nearest(value, least, most))
+        raise invalid_value(
+            field, shorten(value), f"a number from {least:g} to {most:g}", nearest_allowed(value, least, most)
+        )
     return int(value) if value == int(value) else float(value)
 
 
-def nearest(value: Any, least: float, most: float) -> str:
+def nearest_allowed(value: Any, least: float, most: float) -> str:
     if not is_number(value) or math.isnan(value):
         return "Write it in digits"
     return f"The nearest: {round(min(max(value, least), most))}"
@@ -65,20 +77,22 @@ def nearest(value: Any, least: float, most: float) -> str:
 
 def check_text(field: str, value: Any, most: int) -> str:
     if not isinstance(value, str):
-        raise invalid_value(field, told(value), "a text", "Write it as words")
+        raise invalid_value(field, shorten(value), "a text", "Write it as words")
     if len(value) > most:
-        raise invalid_value(field, told(value), f"at most {most} characters, and this has {len(value)}", "Shorten it")
+        raise invalid_value(
+            field, shorten(value), f"at most {most} characters, and this has {len(value)}", "Shorten it"
+        )
     if any(unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\r\t" for character in value):
-        raise invalid_value(field, told(value), "characters that can be read", "Type it anew")
+        raise invalid_value(field, shorten(value), "characters that can be read", "Type it anew")
     return value
 
 
 def check_choice(field: str, value: Any, choices: Container[str], named: str) -> str:
     if not isinstance(value, str) or value not in choices:
-        raise invalid_value(field, told(value), named, "Choose one of them")
+        raise invalid_value(field, shorten(value), named, "Choose one of them")
     return value
 
 
-def told(value: Any) -> Any:
-    """What a message quotes of a value: not all of a long one."""
+def shorten(value: Any) -> Any:
+    """Value as a message quotes it: not all of a long one."""
     return value if len(repr(value)) <= 60 else f"{str(value)[:40]}..."

@@ -1,4 +1,4 @@
-"""The page: what happens when a visitor draws, stops, restores a run or chooses a preset."""
+"""Events of the page: what happens when a visitor draws, stops, restores a run or chooses a preset."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,13 +10,14 @@ import gradio as gr
 from ..generate import Settings
 from ..pipelines import size_step
 from . import views
-from .archive import Archive
+from .filter import visitor_address
 from .form import Form
 from .layout import QUIET, Controls, Results, html, lay_out_controls, lay_out_results
 from .limits import Limits
 from .presets import Preset, first_form, presets
-from .session import Session
-from .studio import UNKNOWN, Event, Failed, Finished, Progress, Stopped, Studio, Waiting, log
+from .session import Run, Session
+from .store import PictureStore
+from .worker import UNKNOWN, Drawing, DrawWorker, Event, Failed, Finished, Progress, Stopped, Visitor, Waiting, log
 
 STOPPED = "Stopped. Nothing of this run is kept."
 GONE = "This run is no longer kept."
@@ -24,27 +25,27 @@ Changes = dict[Any, Any]  # of the page: what its parts become
 
 
 @dataclass(frozen=True)
-class Shop:
-    """What serves every visitor; nothing in it belongs to one of them."""
+class AppContext:
+    """Parts that all visitors share."""
 
-    studio: Studio
-    archive: Archive
+    worker: DrawWorker
+    store: PictureStore
     limits: Limits
-    base: Settings  # the model and the machine
+    base: Settings  # model, device and dtype
 
 
-def build(shop: Shop) -> gr.Blocks:
-    model, pipe = shop.base.model, shop.studio.pipe
-    first, offered = first_form(model, pipe, shop.limits), presets(model, pipe, shop.limits)
+def build(context: AppContext) -> gr.Blocks:
+    model, pipe = context.base.model, context.worker.pipe
+    first, offered = first_form(model, pipe, context.limits), presets(model, pipe, context.limits)
     with gr.Blocks(title="todome", analytics_enabled=False, fill_width=True) as page:
         html(views.header(model, str(pipe.device)))
         with gr.Row(elem_id="bench"):
             with gr.Column(elem_id="controls", min_width=0):
-                controls = lay_out_controls(first, offered, shop.limits, size_step(pipe))
+                controls = lay_out_controls(first, offered, context.limits, size_step(pipe))
             with gr.Column(elem_id="results", min_width=0):
                 results = lay_out_results()
-        session = gr.State(Session(), delete_callback=Session.forget)
-        Page(shop, controls, results, session, offered).connect(page)
+        session = gr.State(Session(), delete_callback=Session.delete_files)
+        Page(context, controls, results, session, offered).connect(page)
     return page
 
 
@@ -52,23 +53,23 @@ def build(shop: Shop) -> gr.Blocks:
 class Page:
     """The parts of the page, and what each event makes of them. What belongs to a visitor comes with the event."""
 
-    shop: Shop
+    context: AppContext
     controls: Controls
     results: Results
     session: gr.State
     offered: list[Preset]
 
     def connect(self, page: gr.Blocks) -> None:
-        controls, form, seen = self.controls, list(self.controls.form), list(vars(self.results).values())
+        controls, form, views_of_run = self.controls, list(self.controls.form), list(vars(self.results).values())
         buttons = [controls.draw, controls.stop]
-        # There is room beyond those who wait, for the ones who are told that there is none.
-        line = {**QUIET, "concurrency_limit": self.shop.limits.waiting + 4}
+        # More may enter than can wait, so that those for whom there is no place get an answer.
+        queued = {**QUIET, "concurrency_limit": self.context.limits.waiting + 4}
         asked = [controls.draw.click, controls.form.prompt.submit]
-        drawing = gr.on(asked, self.draw, [*form, self.session], [*seen, self.session, *buttons], **line)
-        drawing.then(self.rest, None, buttons, **QUIET)
+        drawing = gr.on(asked, self.draw, [*form, self.session], [*views_of_run, self.session, *buttons], **queued)
+        drawing.then(self.enable_draw, None, buttons, **QUIET)
         controls.stop.click(self.stop, None, None, **QUIET)
         page.unload(self.stop)
-        self.results.history.restore(self.restore, self.session, [*form, controls.preset, *seen], **QUIET)
+        self.results.history.restore(self.restore, self.session, [*form, controls.preset, *views_of_run], **QUIET)
         controls.preset.input(self.choose_preset, controls.preset, form, **QUIET)
         parts = [controls.factors, controls.merging, controls.window]
         controls.form.method.change(self.choose_method, controls.form.method, parts, **QUIET)
@@ -76,52 +77,52 @@ class Page:
         controls.form.auto.change(self.choose_auto, controls.form.auto, factors, **QUIET)
 
     def draw(self, request: gr.Request, *values: Any) -> Iterator[Changes]:
-        """A run, from what the controls say to what is seen of it."""
+        """Draws a run, and yields what changes on the page."""
         yield {self.controls.draw: gr.Button(interactive=False), self.controls.stop: gr.Button(interactive=True)}
         form, session = Form(*values[:-1]), values[-1]
         try:
-            yield from self.run(form, session, owner_of(request))
+            yield from self.run(form, session, visitor_of(request))
         except ValueError as error:
             yield self.unchanged(session, str(error))
         except Exception:
             log.exception("A run could not be shown: %s", form)
             yield self.unchanged(session, UNKNOWN)
 
-    def run(self, form: Form, session: Session, owner: str) -> Iterator[Changes]:
-        settings = form.settings(self.shop.limits, self.shop.base)
-        known, number = session.dense_of(settings), session.made + 1
+    def run(self, form: Form, session: Session, visitor: Visitor) -> Iterator[Changes]:
+        settings = form.settings(self.context.limits, self.context.base)
+        number, (known, dense) = session.last + 1, known_dense(session, settings)
         drawn_in = known.drawn_in if known else number
-        keep = partial(self.shop.archive.kept, form, settings, number, drawn_in)
-        sight = Sight(settings, drawn_in if known else None)
-        for event in self.shop.studio.draw(owner, settings, keep, known.dense.drawing() if known else None):
+        save = partial(self.context.store.save_run, form, settings, number, drawn_in)
+        view = ProgressView(settings, drawn_in if known else None)
+        for event in self.context.worker.draw(visitor, settings, save, dense):
             match event:
                 case Finished(run):
-                    session = session.with_run(run, self.shop.limits.runs)
+                    session = session.add_run(run, self.context.limits.runs)
                     yield {**self.results.of(run, session), self.session: session}
                 case Failed(sentence):
                     yield self.unchanged(session, sentence)
                 case Stopped():
                     yield self.unchanged(session, STOPPED, "note")
                 case _:
-                    yield {self.results.notice: "", self.results.stage: sight.of(event)}
+                    yield {self.results.notice: "", self.results.stage: view.of(event)}
 
-    def unchanged(self, session: Session, said: str, kind: str = "error") -> Changes:
-        """What was seen before, and why nothing came of a run."""
+    def unchanged(self, session: Session, sentence: str, kind: str = "error") -> Changes:
+        """The page as before, with a sentence that says why nothing came of a run."""
         last = session.runs[0] if session.runs else None
         stage = views.empty() if last is None else views.stage(last)
-        return {self.results.notice: views.notice(said, kind), self.results.stage: stage}
+        return {self.results.notice: views.notice(sentence, kind), self.results.stage: stage}
 
-    def rest(self) -> tuple[Any, Any]:
+    def enable_draw(self) -> tuple[Any, Any]:
         return gr.Button(interactive=True), gr.Button(interactive=False)
 
     def stop(self, request: gr.Request) -> None:
-        """Also for a visitor who has left."""
-        self.shop.studio.stop(owner_of(request))
+        """Stops the run of a visitor, also of one who has left."""
+        self.context.worker.stop(visitor_of(request).session)
 
     def restore(self, session: Session, event: gr.EventData) -> Changes:
-        """The settings, the pictures and the numbers of a run of the history."""
+        """Shows a run of the history again, and sets the controls to its settings."""
         run = session.run(getattr(event, "run", 0))
-        if run is None:
+        if run is None or not run.folder.is_dir():
             return {self.results.notice: views.notice(GONE, "note")}
         form = dict(zip(self.controls.form, run.form, strict=True))
         return {**form, self.controls.preset: None, **self.results.of(run, session)}
@@ -131,7 +132,7 @@ class Page:
         return {getattr(self.controls.form, field): value for field, value in sets.items()}
 
     def choose_method(self, method: str) -> list[Any]:
-        """Only what belongs to a method is shown."""
+        """Shows the controls of a method alone."""
         downsamples, merges = method in ("todome", "ToDo"), method == "ToMe"
         return [
             gr.Column(visible=downsamples),
@@ -144,8 +145,8 @@ class Page:
 
 
 @dataclass
-class Sight:
-    """What is seen of a run while it goes on: the last preview stays until the next one."""
+class ProgressView:
+    """HTML of a run while it is drawn. The last preview stays until there is a next one."""
 
     settings: Settings
     drawn_in: int | None  # the run that has the dense picture already
@@ -160,5 +161,14 @@ class Sight:
         return views.waiting(event.before if isinstance(event, Waiting) else 0, self.settings)
 
 
-def owner_of(request: gr.Request) -> str:
-    return str(request.session_hash)
+def known_dense(session: Session, settings: Settings) -> tuple[Run | None, Drawing | None]:
+    """The run that has the dense picture of these settings, and the picture, unless it had to make room."""
+    run = session.dense_of(settings)
+    try:
+        return run, run and run.dense.load()
+    except FileNotFoundError:
+        return None, None
+
+
+def visitor_of(request: gr.Request) -> Visitor:
+    return Visitor(str(request.session_hash), visitor_address(request.client.host if request.client else ""))

@@ -1,4 +1,4 @@
-"""Settings that go together: what the model is made for, and the sizes of the papers with their factors and ratios."""
+"""Presets of the controls: the size a model is made for, and the sizes of the papers with their factors and ratios."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ PROMPTS = {EMBEDDED: "a field of red tulips"}
 
 
 class Preset(NamedTuple):
-    """Controls that a name sets; the others stay as they are."""
+    """Name for values of some controls; the others stay as they are."""
 
     name: str
     size: Size
@@ -23,15 +23,15 @@ class Preset(NamedTuple):
 
 
 def presets(model: str, pipe: Any, limits: Limits) -> list[Preset]:
-    """Those within the limits, the model's own first, then twice as large, where attention dominates."""
-    made_for = own(model, pipe)
-    offered = [made_for, *map(of_the_papers, PAPERS)]
-    if made_for.size[0] * 2 not in [side for side, _, _ in PAPERS]:
-        offered.insert(1, twice(made_for))
+    """Presets within the limits: the model's own size, twice that (attention dominates), those of the papers."""
+    own = own_preset(model, pipe)
+    offered = [own, *map(paper_preset, PAPERS)]
+    if own.size[0] * 2 not in [side for side, _, _ in PAPERS]:
+        offered.insert(1, double_preset(own))
     return [preset for preset in offered if max(preset.size) <= limits.side]
 
 
-def own(model: str, pipe: Any) -> Preset:
+def own_preset(model: str, pipe: Any) -> Preset:
     known = recommended(model)
     width, height = size = known.size or own_size(pipe)
     factor = known.reduction.factor if isinstance(known.reduction, Downsample) else "auto"
@@ -44,12 +44,12 @@ def own(model: str, pipe: Any) -> Preset:
     )
 
 
-def twice(preset: Preset) -> Preset:
+def double_preset(preset: Preset) -> Preset:
     width, height = size = (2 * preset.size[0], 2 * preset.size[1])
     return Preset(f"Twice as large: {format_size(size)}", size, {**preset.sets, "width": width, "height": height})
 
 
-def of_the_papers(row: tuple[int, int, float]) -> Preset:
+def paper_preset(row: tuple[int, int, float]) -> Preset:
     side, factor, rounded = row
     ratio = within_stride({"stride": (factor, factor), "ratio": rounded})["ratio"]
     factors = {"auto": False, "factor": factor, "factor2": 1, "ratio": ratio, "stride": str(factor)}
@@ -57,7 +57,7 @@ def of_the_papers(row: tuple[int, int, float]) -> Preset:
 
 
 def first_form(model: str, pipe: Any, limits: Limits) -> Form:
-    """What the controls say when the page opens."""
+    """Values of the controls when the page opens."""
     form = Form(prompt=PROMPTS.get(model, ""), steps=min(25, limits.steps), guidance=7.5)
     offered = presets(model, pipe, limits)
     form = form._replace(**offered[0].sets) if offered else form._replace(width=limits.side, height=limits.side)

@@ -1,4 +1,4 @@
-"""Small pictures of what a run has come to, cheap for every model: its own decoder on shrunken latents."""
+"""Previews of a run: the latents are shrunk, so that the model's own decoder is cheap."""
 
 import time
 from contextlib import nullcontext
@@ -20,30 +20,30 @@ QUALITY = 70
 
 
 class Previews:
-    """Makes a preview now and then."""
+    """Maker of previews, with a rest between two of them."""
 
     def __init__(self, pipe: Any) -> None:
         self.pipe, self.next = pipe, 0.0
 
     def of(self, step: Step) -> str:
-        """A preview as a data URI; empty where it is too early for another one, or none can be made."""
+        """Preview of a step as a data URI; empty where it is too early for another one, or none can be made."""
         if time.monotonic() < self.next or step.latents.ndim != 4:
             return ""
-        preview = decoded(self.pipe, shrunken(step.latents[:1]))
+        preview = decode(self.pipe, shrink(step.latents[:1]))
         self.next = time.monotonic() + REST
         return webp_uri(preview, QUALITY)
 
 
-def shrunken(latents: Tensor) -> Tensor:
-    """(1, C, h, w) with the longer side at most 32: averages, which have less of the noise too."""
+def shrink(latents: Tensor) -> Tensor:
+    """Latents (1, C, h, w) with the longer side at most 32, by averages, which have less of the noise too."""
     height, width = latents.shape[-2:]
     scale = max(1.0, max(height, width) / LATENTS)
     return F.interpolate(latents.float(), (round(height / scale), round(width / scale)), mode="area").to(latents.dtype)
 
 
 @torch.no_grad()
-def decoded(pipe: Any, latents: Tensor) -> "Image":
-    """As the pipeline itself decodes: some decoders overflow in float16, and bfloat16 reaches as far as float32."""
+def decode(pipe: Any, latents: Tensor) -> "Image":
+    """Decodes as the pipeline does: some decoders overflow in float16, and bfloat16 reaches as far as float32."""
     config = pipe.vae.config
     latents = latents / config.get("scaling_factor", 1.0) + (config.get("shift_factor") or 0.0)
     overflows = pipe.vae.dtype == torch.float16 and config.get("force_upcast")

@@ -1,46 +1,34 @@
-"""Lets people in: on this machine alone unless told otherwise, never by a tunnel, and to nothing but the page."""
+"""Server of the page: on this machine alone by default, without gradio's tunnel, in a temporary folder."""
 
 import errno
 import os
+import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gradio as gr
 from starlette.middleware import Middleware
-from starlette.responses import PlainTextResponse
 
 from ...errors import invalid_value
 from ..generate import Settings
 from ..pipelines import open_pipeline, reachable_device
-from .archive import Archive
-from .limits import Limits, usual_limits
-from .page import Shop, build
-from .studio import Studio
+from .filter import KnownHosts, RequestFilter
+from .limits import Limits, default_limits
+from .page import AppContext, build
+from .store import PictureStore
 from .theme import theme
+from .worker import DrawWorker
 
 HERE = Path(__file__).parent
-LOCAL = ("127.0.0.1", "localhost", "::1")
-LARGEST = 2**16  # bytes of a request: prompts and numbers
-OPEN = {
-    "/",
-    "/config",
-    "/theme.css",
-    "/favicon.ico",
-    "/manifest.json",
-    "/login",
-    "/login/",
-    "/logout",
-    "/app_id",
-    "/user",
-}
-OPEN |= {"/gradio_api/queue/join", "/gradio_api/queue/data", "/gradio_api/startup-events", "/gradio_api/app_id"}
-BELOW = ("/assets/", "/static/", "/gradio_api/heartbeat/")
-FILE = "/gradio_api/file="
+CLOSE_SECONDS = 1.0  # how long connections are given to end when the page is closed
+PREFIX = "todome-app-"  # of the temporary folder
+open_folders: set[Path] = set()  # of the pages that this process serves
 HEADERS = {
     b"content-security-policy": (
         b"default-src 'self'; img-src 'self' data: blob:; font-src 'self' data:; style-src 'self' 'unsafe-inline'; "
@@ -51,94 +39,71 @@ HEADERS = {
 }
 
 
-class Guard:
-    """Lets through what the page itself asks for. gradio can do far more: uploads, proxies, the files of others."""
-
-    def __init__(self, app: Any, root: Path) -> None:
-        self.app, self.root = app, root
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        refusal = self.refusal(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-
-        async def send_with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], *HEADERS.items()]}
-            await send(message)
-
-        await self.app(scope, receive, send_with_headers)
-
-    def refusal(self, scope: Any) -> PlainTextResponse | None:
-        path = scope["path"]
-        allowed = path in OPEN or path.startswith(BELOW) or (path.startswith(FILE) and self.is_ours(path))
-        if not allowed:
-            return PlainTextResponse("There is nothing here.", 404)
-        headers = dict(scope["headers"])
-        length = headers.get(b"content-length", b"0")
-        if b"transfer-encoding" in headers or not length.isdigit() or int(length) > LARGEST:
-            return PlainTextResponse("This is more than the page would send.", 413)
-        return None
-
-    def is_ours(self, path: str) -> bool:
-        file = Path(path.removeprefix(FILE)).resolve()
-        return file.is_relative_to(self.root) and file.is_file()
-
-
 @dataclass(frozen=True)
 class Address:
-    """Where to listen, and who may come in."""
+    """Where to listen, the name and password to ask for, and other names by which visitors reach the page."""
 
     host: str = "127.0.0.1"
     port: int = 7860
     auth: tuple[str, str] | None = None
+    names: tuple[str, ...] = ()
 
 
-class Served(NamedTuple):
-    """A page that is open: where it is, who draws for it, and where its pictures lie."""
+class ServedPage(NamedTuple):
+    """Page that is served: its address, its worker, and the folder of its pictures."""
 
     url: str
-    studio: Studio
+    worker: DrawWorker
     root: Path
 
 
 @contextmanager
-def serving(base: Settings, address: Address, limits: Mapping[str, int], pipe: Any = None) -> Iterator[Served]:
-    """The page, for as long as it is served.
+def serve_page(base: Settings, address: Address, limits: Mapping[str, int], pipe: Any = None) -> Iterator[ServedPage]:
+    """Serves the page until the block ends.
 
     Args:
-        base: The model, the device and the dtype.
+        base: Settings with the model, the device and the dtype.
         address: Where to listen.
-        limits: Those that are other than usual on the device, by the fields of Limits.
+        limits: Fields of Limits that differ from the defaults of the device.
         pipe: The pipeline, where it is open already.
     """
     check_free(address)
-    within = replace(usual_limits(reachable_device(base.device)), **limits)
+    within = replace(default_limits(reachable_device(base.device)), **limits)
     pipe = open_pipeline(base.model, base.device, base.dtype) if pipe is None else pipe
-    studio = Studio(pipe, within.waiting)
     with private_folder() as root:
-        page = build(Shop(studio, Archive(root), within, base))
+        worker = DrawWorker(pipe, within.waiting, within.per_address)
+        page = build(AppContext(worker, PictureStore(root, within.disk), within, base))
         try:
             launch(page, address, root, within)
-            yield Served(str(page.local_url), studio, root)
+            yield ServedPage(str(page.local_url), worker, root)
         finally:
-            page.close(verbose=False)
-            studio.close()
+            worker.close()
+            close(page)
+
+
+def close(page: gr.Blocks) -> None:
+    """Ends the server together with the streams that visitors hold open: by itself gradio waits for these."""
+    server = getattr(page, "server", None)
+    page.server = None  # pyright: ignore[reportAttributeAccessIssue]
+    page.close(verbose=False)
+    if server is None:
+        return
+    server.should_exit = True
+    patience = time.monotonic() + CLOSE_SECONDS
+    while server.thread.is_alive() and time.monotonic() < patience:
+        with suppress(RuntimeError):  # the loop of the server has just ended
+            for connection in list(server.server_state.connections):
+                connection.loop.call_soon_threadsafe(connection.transport.abort)
+        server.thread.join(0.05)
 
 
 def check_free(address: Address) -> None:
-    """Asked before a model is opened, which takes its time."""
+    """Refuses an address that cannot be used: before a model is opened, which takes its time."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    with socket.socket(family) as door:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            door.bind((address.host, address.port))
+            listener.bind((address.host, address.port))
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
                 allowed = f"a port that is free on {address.host}, and that you may use"
@@ -150,21 +115,40 @@ def check_free(address: Address) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """A folder for the pictures, which is gone afterwards. By itself gradio shares one with every other app here."""
+    """Folder for the pictures, which is removed afterwards. By itself gradio shares one with every other app here."""
     before = os.environ.get("GRADIO_TEMP_DIR")
-    with tempfile.TemporaryDirectory(prefix="todome-app-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as folder:
         root = Path(folder).resolve()
+        open_folders.add(root)
         os.environ["GRADIO_TEMP_DIR"] = str(root)
         try:
             yield root
         finally:
+            remove_folder(root)
+            open_folders.remove(root)
             os.environ.pop("GRADIO_TEMP_DIR")
             if before is not None:
                 os.environ["GRADIO_TEMP_DIR"] = before
 
 
+def remove_folder(root: Path) -> None:
+    """Removes a folder in which a thread may be writing: under another name no file can be added to it."""
+    renamed = root.with_name(f"{root.name}-closed")
+    with suppress(OSError):
+        root.rename(renamed)
+    shutil.rmtree(renamed, ignore_errors=True)
+    shutil.rmtree(root, ignore_errors=True)  # where it could not be renamed
+
+
+def remove_open_folders() -> None:
+    """Removes the pictures of all visitors, where the process is about to be ended."""
+    for root in list(open_folders):
+        remove_folder(root)
+
+
 def launch(page: gr.Blocks, address: Address, root: Path, limits: Limits) -> None:
-    """Everything that gradio would take from the environment or decide by itself is said here."""
+    """Starts gradio with every option that it would otherwise take from the environment or decide by itself."""
+    hosts = KnownHosts.at(address.host, address.names)
     page.queue(max_size=8 * (limits.waiting + 4), api_open=False)
     page.launch(
         server_name=address.host,
@@ -185,5 +169,6 @@ def launch(page: gr.Blocks, address: Address, root: Path, limits: Limits) -> Non
         theme=theme(),
         css_paths=HERE / "style.css",
         head=f"<script>{(HERE / 'page.js').read_text(encoding='utf-8')}</script>",
-        app_kwargs={"middleware": [Middleware(Guard, root=root)]},
+        state_session_capacity=limits.sessions,
+        app_kwargs={"middleware": [Middleware(RequestFilter, root=root, hosts=hosts)]},
     )

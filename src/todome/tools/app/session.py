@@ -1,4 +1,4 @@
-"""The runs of one visitor, newest first. Nothing here is shared, and nothing is changed in place."""
+"""History of one visitor: the runs, newest first, with their saved pictures. Nothing is changed in place."""
 
 import shutil
 from collections.abc import Mapping
@@ -10,43 +10,43 @@ from PIL import Image
 
 from ..generate import Generated, Settings
 from .form import Form
-from .studio import Drawing
+from .worker import Drawing
 
 
-class Shot(NamedTuple):
-    """A picture in its file, and how it came about."""
+class SavedPicture(NamedTuple):
+    """Picture file, with the settings and the measurements of how it was drawn."""
 
     file: Path
-    made: Settings  # what it was really made with
+    settings: Settings  # with what was left to the pipeline filled in
     sampler: str
     reduced: str  # what was reduced, level by level
     seconds: float
     gigabytes: float | None
 
-    def drawing(self) -> Drawing:
-        """As the studio made it."""
+    def load(self) -> Drawing:
+        """The picture as the worker drew it."""
         with Image.open(self.file) as picture:
             picture.load()
-        made = Generated(picture.convert("RGB"), self.made, self.sampler, self.seconds, self.reduced)
-        return Drawing(made, self.gigabytes)
+        generated = Generated(picture.convert("RGB"), self.settings, self.sampler, self.seconds, self.reduced)
+        return Drawing(generated, self.gigabytes)
 
 
 class Run(NamedTuple):
-    """What was asked for and what came of it: the dense picture, and the reduced one unless dense was all."""
+    """Run of a visitor: the settings, the dense picture, and the reduced one unless only dense was asked for."""
 
     number: int
     form: Form
     asked: Settings
-    dense: Shot
+    dense: SavedPicture
     drawn_in: int  # the run that drew the dense one
-    reduced: Shot | None
+    reduced: SavedPicture | None
     difference: Path | None
     closeness: Mapping[str, float]
     thumbnail: str
 
     @property
-    def shot(self) -> Shot:
-        """The one that it is about."""
+    def result(self) -> SavedPicture:
+        """The reduced picture, or the dense one where it is the only one."""
         return self.reduced or self.dense
 
     @property
@@ -59,16 +59,17 @@ class Run(NamedTuple):
 
 
 class Session(NamedTuple):
-    """Everything a visitor has made since the page was opened, as far as it is kept."""
+    """Runs of a visitor that are kept, and the number of the last one."""
 
     runs: tuple[Run, ...] = ()
-    made: int = 0
+    last: int = 0
 
-    def with_run(self, run: Run, most: int) -> "Session":
-        """With one more; the files of those that make room go with them."""
+    def add_run(self, run: Run, most: int) -> "Session":
+        """Session with one more run. The oldest beyond `most` go with their files; so do those without files."""
         for old in self.runs[most - 1 :]:
             shutil.rmtree(old.folder, ignore_errors=True)
-        return Session((run, *self.runs[: most - 1]), run.number)
+        kept = [old for old in self.runs[: most - 1] if old.folder.is_dir()]
+        return Session((run, *kept), run.number)
 
     def run(self, number: int) -> Run | None:
         return next((run for run in self.runs if run.number == number), None)
@@ -78,6 +79,6 @@ class Session(NamedTuple):
         wanted = replace(settings, reduction=None)
         return next((run for run in self.runs if replace(run.asked, reduction=None) == wanted), None)
 
-    def forget(self) -> None:
+    def delete_files(self) -> None:
         for run in self.runs:
             shutil.rmtree(run.folder, ignore_errors=True)

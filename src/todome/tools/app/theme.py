@@ -1,4 +1,4 @@
-"""The look of gradio's own parts: ink on paper, one green, and the fonts that are there. style.css does the rest."""
+"""Theme of gradio's own parts: dark on paper, one green, fonts of the system. style.css does the rest."""
 
 import gradio as gr
 

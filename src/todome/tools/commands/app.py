@@ -1,6 +1,9 @@
 """`todome app`: dense and reduced side by side, on a page."""
 
+import os
+import sys
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
@@ -14,12 +17,16 @@ reached = partial(typer.Option, rich_help_panel="Who can reach it")
 limited = partial(typer.Option, rich_help_panel="What visitors may ask for")
 
 PIPELINE = "A text-to-image pipeline of diffusers." + by_default(f"{EMBEDDED}, which is embedded")
-HOST = "Where to listen; 0.0.0.0 is for everybody who can reach this machine."
-AUTH = "Ask for this name and password."
+HOST = "Where to listen; 0.0.0.0 is for everybody who can reach this machine, by its name or any of its addresses."
+HOSTNAME = "Another name by which visitors reach it, such as that of a proxy; others than the machine's are refused."
+AUTH = "Better as TODOME_APP_AUTH, for everybody on this machine can read command lines: name and password to ask for."
 SIDE = "Pixels on the longer side." + by_default("512 on a CPU, else 2048")
-STEPS = "Of one picture." + by_default("50 on a CPU, else 100")
+STEPS = "Steps of one picture." + by_default("50 on a CPU, else 100")
+DISK = "Megabytes of pictures that are kept for all visitors." + by_default(500)
 PROMPT = "Characters of a prompt." + by_default(500)
-UNGUARDED = "Note: Everybody who can reach this machine can use the page. --auth USER:PASSWORD asks for a password."
+UNGUARDED = (
+    "Note: Everybody who can reach this machine can use the page. TODOME_APP_AUTH=USER:PASSWORD asks for a password."
+)
 
 
 def serve(
@@ -31,29 +38,41 @@ def serve(
     auth: Annotated[
         str | None, reached(metavar="USER:PASSWORD", envvar="TODOME_APP_AUTH", help=AUTH, show_default=False)
     ] = None,
+    hostname: Annotated[list[str] | None, reached(metavar="NAME", help=HOSTNAME, show_default=False)] = None,
     open_it: Annotated[bool, reached("--open", help="Open it in the browser.")] = False,
     max_size: Annotated[int | None, limited(metavar="PX", help=SIDE)] = None,
     max_steps: Annotated[int | None, limited(metavar="N", help=STEPS)] = None,
     max_prompt: Annotated[int | None, limited(metavar="N", help=PROMPT)] = None,
+    max_disk: Annotated[int | None, limited(metavar="MB", min=1, max=10**9, help=DISK)] = None,
 ) -> None:
     """Opens a page on which anyone can draw dense and reduced pictures and compare them.
 
-    On this machine alone unless told otherwise. Ctrl+C ends it.
+    On this machine alone unless --host says otherwise. Ctrl+C ends it.
 
     [dim]todome app --model stable-diffusion-v1-5/stable-diffusion-v1-5[/dim]
     """
-    from ..app.server import LOCAL, Address, serving
+    from ..app.filter import LOCAL
+    from ..app.server import Address, remove_open_folders, serve_page
+    from ..app.signals import interrupt_on_signals
     from ..generate import Settings
 
-    address = Address(host, port, credentials(auth))
-    limits = present(side=max_size, steps=max_steps, prompt=max_prompt)
-    with serving(Settings(model=model, device=device, dtype=dtype), address, limits) as served:
-        typer.echo(f"{model} is at {served.url}\nCtrl+C ends it.")
-        if host not in LOCAL and auth is None:
-            typer.echo(UNGUARDED, err=True)
-        if open_it:
-            typer.launch(served.url)
-        wait()
+    address = Address(host, port, credentials(auth), tuple(hostname or ()))
+    limits = present(side=max_size, steps=max_steps, prompt=max_prompt, disk=max_disk and max_disk * 10**6)
+    with interrupt_on_signals(remove_open_folders):
+        with (
+            serve_page(Settings(model=model, device=device, dtype=dtype), address, limits) as served,
+            suppress(KeyboardInterrupt),
+        ):
+            typer.echo(f"{model} is at {served.url}\nCtrl+C ends it.")
+            if host not in LOCAL and auth is None:
+                typer.echo(UNGUARDED, err=True)
+            if open_it:
+                typer.launch(served.url)
+            threading.Event().wait()
+        remove_open_folders()
+        typer.echo("Closed.")
+        sys.stdout.flush()
+        os._exit(0)  # Python would wait for its threads, and one may be in the middle of a long step
 
 
 def credentials(auth: str | None) -> tuple[str, str] | None:
@@ -63,11 +82,3 @@ def credentials(auth: str | None) -> tuple[str, str] | None:
     if not (user and password):
         raise typer.BadParameter("It is not USER:PASSWORD.", param_hint="--auth")
     return user, password
-
-
-def wait() -> None:
-    """Until somebody ends it."""
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        typer.echo("\nClosed.")

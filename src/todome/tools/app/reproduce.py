@@ -1,4 +1,4 @@
-"""How to make a picture of the page again: as a command, and in Python."""
+"""Command and Python snippet that make a picture of the page again."""
 
 import json
 import shlex
@@ -8,16 +8,16 @@ from typing import Any
 from ...reductions import Merge, Reduction, as_tuple
 from ..generate import Settings
 from ..pipelines import EMBEDDED, SCHEDULERS, format_size, reachable_device, torch_dtype
-from .session import Run, Shot
+from .session import Run, SavedPicture
 
 
-def settings_again(run: Run, shot: Shot) -> Settings:
-    """With what was left to the pipeline; the machine as the operator named it."""
-    return replace(shot.made, device=run.asked.device, dtype=run.asked.dtype)
+def settings_to_repeat(run: Run, picture: SavedPicture) -> Settings:
+    """Settings of a picture, with device and dtype as the operator gave them."""
+    return replace(picture.settings, device=run.asked.device, dtype=run.asked.dtype)
 
 
 def command(settings: Settings, file: str) -> str:
-    """What to type. A stride, which the command has no option for, is read from the picture itself."""
+    """Command for a shell. A stride, which it has no option for, is read from the picture itself."""
     if isinstance(settings.reduction, Merge) and settings.reduction.stride != (2, 2):
         return shlex.join(["todome", "generate", "--like", file, "-o", f"again-{file}"])
     options = {
@@ -28,7 +28,7 @@ def command(settings: Settings, file: str) -> str:
         "guidance": settings.guidance,
         "scheduler": settings.scheduler,
         "seed": settings.seed,
-        **reducing(settings.reduction),
+        **reduction_options(settings.reduction),
         "device": None if settings.device == "auto" else settings.device,
         "dtype": None if settings.dtype == "auto" else settings.dtype,
     }
@@ -37,40 +37,42 @@ def command(settings: Settings, file: str) -> str:
     return shlex.join(["todome", "generate", *words, "-o", file, "--", settings.prompt])
 
 
-def reducing(reduction: Reduction | None) -> dict[str, Any]:
-    """A reduction as options of the command, without what is as usual."""
+def reduction_options(reduction: Reduction | None) -> dict[str, Any]:
+    """Reduction as options of the command, without those that have their default."""
     if reduction is None:
         return {}
     levels = ",".join(map(str, as_tuple(getattr(reduction, reduction.level_field))))
-    changed = {name: value for name, value in unusual(reduction).items() if name in ("phase", "start", "stop")}
+    changed = {name: value for name, value in changed_fields(reduction).items() if name in ("phase", "start", "stop")}
     return {reduction.level_field: levels, **changed}
 
 
-def unusual(reduction: Reduction) -> dict[str, Any]:
-    """The fields of a reduction that are not as usual."""
-    usual = type(reduction)()
+def changed_fields(reduction: Reduction) -> dict[str, Any]:
+    """Fields of a reduction that differ from their default."""
+    default = type(reduction)()
     given = {field.name: getattr(reduction, field.name) for field in fields(reduction)}  # pyright: ignore[reportArgumentType]
-    return {name: value for name, value in given.items() if value != getattr(usual, name)}
+    return {name: value for name, value in given.items() if value != getattr(default, name)}
 
 
 def snippet(settings: Settings, file: str) -> str:
-    """What to run in Python: diffusers as always, and one line of todome."""
+    """Python program: diffusers as always, and one line of todome."""
     device = reachable_device(settings.device)
     embedded = settings.model == EMBEDDED
-    source = "todome_flowers.path()" if embedded else quoted(settings.model)
+    source = "todome_flowers.path()" if embedded else quote_text(settings.model)
     dtype = torch_dtype(settings.dtype, device)
     lines = ["import diffusers", *["import todome"] * bool(settings.reduction), *["import todome_flowers"] * embedded]
     lines += ["import torch", ""]
-    lines += [f"pipe = diffusers.DiffusionPipeline.from_pretrained({source}, dtype={dtype}).to({quoted(str(device))})"]
-    lines += scheduling(settings.scheduler)
+    lines += [
+        f"pipe = diffusers.DiffusionPipeline.from_pretrained({source}, dtype={dtype}).to({quote_text(str(device))})"
+    ]
+    lines += scheduler_lines(settings.scheduler)
     if settings.reduction is not None:
-        given = ", ".join(f"{name}={value!r}" for name, value in unusual(settings.reduction).items())
+        given = ", ".join(f"{name}={value!r}" for name, value in changed_fields(settings.reduction).items())
         lines += [f"todome.apply(pipe, todome.{type(settings.reduction).__name__}({given}))"]
-    lines += ["picture = pipe(", *(f"    {argument}," for argument in arguments(settings)), ").images[0]"]
-    return "\n".join([*lines, f"picture.save({quoted(file)})", ""])
+    lines += ["picture = pipe(", *(f"    {argument}," for argument in call_arguments(settings)), ").images[0]"]
+    return "\n".join([*lines, f"picture.save({quote_text(file)})", ""])
 
 
-def scheduling(name: str | None) -> list[str]:
+def scheduler_lines(name: str | None) -> list[str]:
     if name is None:
         return []
     kind, _, options = SCHEDULERS[name]
@@ -78,19 +80,19 @@ def scheduling(name: str | None) -> list[str]:
     return [f"pipe.scheduler = diffusers.{kind}.from_config(pipe.scheduler.config{given})"]
 
 
-def arguments(settings: Settings) -> list[str]:
+def call_arguments(settings: Settings) -> list[str]:
     width, height = settings.size or (None, None)
     given = {
-        "negative_prompt": quoted(settings.negative) if settings.negative else None,
+        "negative_prompt": quote_text(settings.negative) if settings.negative else None,
         "width": width,
         "height": height,
         "num_inference_steps": settings.steps,
         "guidance_scale": settings.guidance,
         "generator": f"torch.Generator().manual_seed({settings.seed})",
     }
-    return [quoted(settings.prompt), *(f"{name}={value}" for name, value in given.items() if value is not None)]
+    return [quote_text(settings.prompt), *(f"{name}={value}" for name, value in given.items() if value is not None)]
 
 
-def quoted(text: str) -> str:
-    """A text as Python reads it."""
+def quote_text(text: str) -> str:
+    """Text as a literal of Python."""
     return json.dumps(text, ensure_ascii=False)

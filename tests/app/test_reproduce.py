@@ -9,10 +9,10 @@ from PIL import Image
 from small_page import LIMITS, SMALL
 from typer.testing import CliRunner
 
-from todome.tools.app.archive import Archive
 from todome.tools.app.limits import Limits
-from todome.tools.app.recipes import command, settings_again, snippet
-from todome.tools.app.studio import Finished, Studio
+from todome.tools.app.reproduce import command, settings_to_repeat, snippet
+from todome.tools.app.store import PictureStore
+from todome.tools.app.worker import DrawWorker, Finished, Visitor
 from todome.tools.commands import app
 from todome.tools.generate import Settings
 
@@ -43,12 +43,12 @@ def pixels(path):
 def test_recipes_make_the_picture_again(name, flowers, tmp_path, monkeypatch):
     form = FORMS[name]
     asked = form.settings(Limits(**LIMITS), Settings(device="cpu", dtype="float32"))
-    studio, archive = Studio(flowers, waiting=1), Archive(tmp_path)
-    *_, end = studio.draw("a", asked, lambda *pair: archive.kept(form, asked, 1, 1, *pair))
-    studio.close()
+    worker, store = DrawWorker(flowers, waiting=1, per_address=1), PictureStore(tmp_path, 10**6)
+    *_, end = worker.draw(Visitor("a"), asked, lambda *pair: store.save_run(form, asked, 1, 1, *pair))
+    worker.close()
     assert isinstance(end, Finished)
-    run = end.kept
-    settings, file = settings_again(run, run.shot), run.shot.file
+    run = end.result
+    settings, file = settings_to_repeat(run, run.result), run.result.file
     monkeypatch.chdir(run.folder if name == "stride" else tmp_path)
     monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda *_, **__: flowers)
     words = shlex.split(command(settings, file.name))

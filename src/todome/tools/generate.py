@@ -13,6 +13,7 @@ import torch
 
 from .. import __version__
 from ..errors import invalid_value
+from ..hooks.suspending import suspended
 from ..patch import NothingToReduce, Patch, apply
 from ..reductions import Downsample, Merge, Reduction, is_number
 from .measuring.timing import now
@@ -129,7 +130,8 @@ def make_picture(settings: Settings, pipe: Any = None, on_step: Callable[[Step],
 
     Args:
         settings: What is wanted.
-        pipe: The pipeline, where it is open already: `open_pipeline(settings.model)`. It is left as it was.
+        pipe: The pipeline, where it is open already: `open_pipeline(settings.model)`. It is left as it was; a patch
+            that it has is off while the picture is made.
         on_step: Called after every step, if the pipeline tells of them; its time is not counted. What it raises ends
             the picture.
     """
@@ -137,7 +139,7 @@ def make_picture(settings: Settings, pipe: Any = None, on_step: Callable[[Step],
     options, watch = call_options(pipe, settings), Watch(pipe.device)
     if on_step is not None:
         options |= stepwise(pipe, settings, on_step, watch)
-    with scheduled(pipe, settings.scheduler), reduced(pipe, settings.reduction) as patch:
+    with suspended(pipe), scheduled(pipe, settings.scheduler), reduced(pipe, settings.reduction) as patch:
         sampler = sampler_title(pipe.scheduler)
         picture = called(pipe, settings, options)
     return Generated(picture, as_made(pipe, settings, picture.size), sampler, watch.seconds(), str(patch or "dense"))

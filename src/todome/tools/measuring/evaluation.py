@@ -12,12 +12,14 @@ A run that was interrupted goes on where it stopped, in the same folder.
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, fields, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ...errors import invalid_value
+from ...hooks.suspending import suspended
 from ...patch import is_pipeline
 from ..generate import Settings, recommended
 from ..pipelines import EMBEDDED, Size
@@ -53,7 +55,8 @@ def evaluate(
     """Draws the same pictures dense and with each method, and measures how close they are and how fast they were.
 
     Args: Important
-        model: The folder of a pipeline, a hub id, or a pipeline that is open, which is left as it was.
+        model: The folder of a pipeline, a hub id, or a pipeline that is open, which is left as it was: a patch that it
+            has is off for as long as it is measured.
         prompts: What to draw. The embedded model has its own.
         methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.measuring.methods`. Dense is always there.
         out: The folder of the run. One that is there goes on; methods and pictures can be added to it.
@@ -126,16 +129,17 @@ def carry_out(
         out, fid, lpips, inception, device, dtype: As in `evaluate`.
     """
     fid, folder = fid or plan.real is not None, Path(out)
-    studio = Studio(checked(plan, fid), folder, pipe, device, dtype)
-    precision = {"dtype": str(studio.dtype).removeprefix("torch.")}
-    studio.plan, machine = begun(folder, studio.sized_plan(), {**about(studio.device, "diffusers"), **precision})
-    network = find_inception(inception, studio.plan.pictures) if fid else None
-    jury = Jury(studio.plan, folder, studio.device, find_lpips(lpips), network)
-    run = Evaluation(studio.plan, machine, [], folder)
-    for size in run.plan.sizes:
-        for name in run.plan.methods_at(size):
-            run = replace(run, rows=[*run.rows, measured(studio, jury, run.rows, size, method_named(name))])
-            save_results(run)
+    with nullcontext() if pipe is None else suspended(pipe):
+        studio = Studio(checked(plan, fid), folder, pipe, device, dtype)
+        precision = {"dtype": str(studio.dtype).removeprefix("torch.")}
+        studio.plan, machine = begun(folder, studio.sized_plan(), {**about(studio.device, "diffusers"), **precision})
+        network = find_inception(inception, studio.plan.pictures) if fid else None
+        jury = Jury(studio.plan, folder, studio.device, find_lpips(lpips), network)
+        run = Evaluation(studio.plan, machine, [], folder)
+        for size in run.plan.sizes:
+            for name in run.plan.methods_at(size):
+                run = replace(run, rows=[*run.rows, measured(studio, jury, run.rows, size, method_named(name))])
+                save_results(run)
     return run
 
 

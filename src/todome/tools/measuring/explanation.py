@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ...errors import invalid_value
+from ...hooks.suspending import suspended
 from ...patch import apply
 from ...reductions import AUTO_KEYS, Downsample, Level
 from ...tokens.grid import Grid, smallest_factor
@@ -160,8 +161,8 @@ def explain(
         name: What to call the model; its class unless given.
     """
     check_downsample(reduction)
-    call = call_of(target, (width, height))
-    with measuring():
+    with suspended(target), measuring():
+        call = call_of(target, (width, height))
         levels = met_levels(call, reduction or Downsample())
         by_default = reduction is not None or any(level.kept < level.keys for level in levels)
         chosen = (reduction or Downsample()) if by_default else Downsample(2)

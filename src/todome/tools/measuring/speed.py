@@ -11,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from ...errors import invalid_value
+from ...hooks.suspending import suspended
 from ...patch import denoisers, is_pipeline
 from ..pipelines import EMBEDDED, Size, clear_about_memory, format_size
 from .machine import about
@@ -97,8 +98,9 @@ def bench(
     """Measures how fast a model runs dense and with each method.
 
     Args: Important
-        model: The folder of a pipeline, a hub id, or a pipeline that is open. "sd15", "sd21" and "sdxl" are UNets in
-            the shape of these with random weights, so that nothing has to be downloaded.
+        model: The folder of a pipeline, a hub id, or a pipeline that is open: a patch that it has is off for as long as
+            it is measured. "sd15", "sd21" and "sdxl" are UNets in the shape of these with random weights, so that
+            nothing has to be downloaded.
         sizes: (width, height) in pixels.
         methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.measuring.methods`. Dense is always there.
         pictures: How many are drawn at once.
@@ -122,7 +124,8 @@ def bench(
     cases = [Case(called, size, count, mode) for size in sizes for count in pictures for mode in modes]
     found = begun(out, target, steps)
     left = [case for case in cases if lacking(found, case, chosen)]
-    with tqdm(total=len(left) * rounds * (len(chosen) + 1), disable=not progress, leave=False) as bar:
+    turns = len(left) * rounds * (len(chosen) + 1)
+    with suspended(target), tqdm(total=turns, disable=not progress, leave=False) as bar:
         for case in left:
             bar.set_description(f"{case.model} {format_size(case.size)}, {case.pictures} at once, {case.mode}")
             both = methods_named([method.name for method in chosen] + found.methods(case))  # nothing is lost
@@ -266,10 +269,12 @@ def prepared(call: Call, mode: Mode) -> Callable[[], Any]:
 def rest_of(pipe: Any, case: Case) -> float:
     """Seconds of a batch that are not the denoiser's: text encoder, decoder, and what goes on between."""
     width, height = case.size
+    noise = torch.Generator().manual_seed(0)  # the global one is the user's
+    options = {"width": width, "height": height, "generator": noise, "output_type": "pt"}
 
     def draw(steps: int) -> float:
         began = now(pipe.device)
-        pipe([""] * case.pictures, width=width, height=height, num_inference_steps=steps, output_type="pt")
+        pipe([""] * case.pictures, num_inference_steps=steps, **options)
         return now(pipe.device) - began
 
     draw(1)

@@ -102,14 +102,18 @@ def check_latents(model: Any, size: Size) -> None:
 def random_inputs(unet: Any, size: Size, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Latents, timestep and text, by position: tomesd needs that."""
     width, height = size
-    tensor, config = next(unet.parameters()).new_empty, unet.config
-    sample = tensor(batch, config.in_channels, height // PIXELS, width // PIXELS)
-    args = sample.normal_(), torch.tensor(500, device=sample.device), tensor(batch, 77, config.cross_attention_dim)
-    args[2].normal_()
+    config, like = unet.config, next(unet.parameters())
+    source = torch.Generator().manual_seed(0)  # the global one is the user's
+
+    def noise(*shape: int) -> torch.Tensor:
+        return torch.randn(batch, *shape, generator=source, device="cpu").to(like)
+
+    sample = noise(config.in_channels, height // PIXELS, width // PIXELS)
+    args = sample, torch.tensor(500, device=like.device), noise(77, config.cross_attention_dim)
     if config.addition_embed_type != "text_time":
         return args, {}
-    sizes = torch.tensor([height, width, 0, 0, height, width])
-    added = {"text_embeds": tensor(batch, 1280).normal_(), "time_ids": sizes.to(sample).expand(batch, 6)}
+    sizes = torch.tensor([height, width, 0, 0, height, width], device="cpu")
+    added = {"text_embeds": noise(1280), "time_ids": sizes.to(like).expand(batch, 6)}
     return args, {"added_cond_kwargs": added}
 
 
@@ -136,8 +140,9 @@ def recorded(pipe: Any, size: Size, pictures: int) -> Call:
         calls.append(Call(module, args, kwargs))
         raise Recorded
 
+    noise = torch.Generator().manual_seed(0)  # the global one is the user's
     with hooked(model, record), suppress(Recorded), torch.no_grad():
-        pipe([""] * pictures, width=size[0], height=size[1], num_inference_steps=2)
+        pipe([""] * pictures, width=size[0], height=size[1], num_inference_steps=2, generator=noise)
     return calls[0]
 
 

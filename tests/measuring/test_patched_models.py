@@ -21,8 +21,7 @@ SETTINGS = Settings(prompt="a rose", size=(32, 32), steps=2)
 
 def evaluate(pipe: Any, folder: Path) -> Any:
     options = {"sizes": ((32, 32),), "pictures": 1, "steps": 2}
-    with pytest.warns(UserWarning, match="LPIPS is left out"):
-        return todome.evaluate(pipe, ["a rose"], ["todome:2", "tome:0.5"], out=folder / "run", **options)
+    return todome.evaluate(pipe, ["a rose"], ["todome:2", "tome:0.5"], out=folder / "run", **options)
 
 
 MEASUREMENTS: dict[str, Callable[[Any, Path], Any]] = {
@@ -50,8 +49,7 @@ def everything(pipe: Any) -> tuple[Any, ...]:
 
 @both
 @every
-def test_the_patch_is_left_as_it_was(reduction, name, tmp_path, monkeypatch):
-    monkeypatch.setattr("todome.tools.measuring.comparing.LPIPS.find", no_weights)
+def test_the_patch_is_left_as_it_was(reduction, name, tmp_path):
     pipe, patch = patched_pipeline(reduction)
     drawn = draw(pipe, steps=4)
     before, text = everything(pipe), str(patch)
@@ -64,15 +62,10 @@ def test_the_patch_is_left_as_it_was(reduction, name, tmp_path, monkeypatch):
     assert not {"step", "set_timesteps"} & vars(pipe.scheduler).keys()
 
 
-def no_weights() -> Any:
-    raise ImportError("There are none here.")
-
-
 @both
 @every
-def test_the_patch_is_left_as_it_was_when_it_fails(reduction, name, tmp_path, monkeypatch):
+def test_the_patch_is_left_as_it_was_when_it_fails(reduction, name, tmp_path):
     """Interrupted in the second step of whatever is being drawn or timed."""
-    monkeypatch.setattr("todome.tools.measuring.comparing.LPIPS.find", no_weights)
     pipe, patch = patched_pipeline(reduction)
     drawn, calls, own = draw(pipe, steps=4), [], pipe.unet.conv_in.forward
 
@@ -103,8 +96,7 @@ def test_a_picture_asked_for_dense_is_dense():
     assert again.reduced == "dense"
 
 
-def test_dense_is_dense_when_a_patched_pipeline_is_evaluated(tmp_path, monkeypatch):
-    monkeypatch.setattr("todome.tools.measuring.comparing.LPIPS.find", no_weights)
+def test_dense_is_dense_when_a_patched_pipeline_is_evaluated(tmp_path):
     pipe = talking(tiny_pipeline(unet=small_unet()))
     plain = evaluate(pipe, tmp_path / "plain")
     todome.apply(pipe, Downsample(2))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..reductions import Downsample, Merge, Reduction
 from .generate import Generated, Settings, make_picture
-from .measuring.machine import chip
+from .machine import chip
 from .pictures import Column, difference, sheet
 from .pipelines import format_size
 

@@ -16,7 +16,6 @@ from ..errors import invalid_value
 from ..hooks.suspending import suspended
 from ..patch import NothingToReduce, Patch, apply
 from ..reductions import Downsample, Merge, Reduction, is_number
-from .measuring.timing import now
 from .pipelines import (
     EMBEDDED,
     Size,
@@ -28,6 +27,7 @@ from .pipelines import (
     sampler_title,
     scheduled,
 )
+from .timing import now
 
 if TYPE_CHECKING:
     from PIL.Image import Image

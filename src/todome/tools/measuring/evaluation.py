@@ -22,12 +22,12 @@ from ...errors import invalid_value
 from ...hooks.suspending import suspended
 from ...patch import is_pipeline
 from ..generate import Settings, recommended
+from ..machine import about
 from ..pipelines import EMBEDDED, Size
-from .comparing import Jury, find_inception, find_lpips
-from .drawing import Batch, Studio
-from .machine import about
+from .comparing import PictureMetrics, find_inception, find_lpips
+from .drawing import Batch, PictureMaker
 from .methods import Method, method_named, methods_named, usual_methods
-from .runs import Evaluation, Plan, Row, plan_of, save_results, times_path, write_json
+from .runs import Evaluation, EvaluationRow, Plan, read_plan, save_results, times_path, write_json
 
 KINDS = ("daisy", "dandelion", "rose", "sunflower", "tulip")
 FLOWERS = (  # what the embedded model can draw
@@ -130,20 +130,20 @@ def carry_out(
     """
     fid, folder = fid or plan.real is not None, Path(out)
     with nullcontext() if pipe is None else suspended(pipe):
-        studio = Studio(checked(plan, fid), folder, pipe, device, dtype)
-        precision = {"dtype": str(studio.dtype).removeprefix("torch.")}
-        studio.plan, machine = begun(folder, studio.sized_plan(), {**about(studio.device, "diffusers"), **precision})
-        network = find_inception(inception, studio.plan.pictures) if fid else None
-        jury = Jury(studio.plan, folder, studio.device, find_lpips(lpips), network)
-        run = Evaluation(studio.plan, machine, [], folder)
+        maker = PictureMaker(checked_plan(plan, fid), folder, pipe, device, dtype)
+        precision = {"dtype": str(maker.dtype).removeprefix("torch.")}
+        maker.plan, machine = open_run(folder, maker.sized_plan(), {**about(maker.device, "diffusers"), **precision})
+        network = find_inception(inception, maker.plan.pictures) if fid else None
+        metrics = PictureMetrics(maker.plan, folder, maker.device, find_lpips(lpips), network)
+        run = Evaluation(maker.plan, machine, [], folder)
         for size in run.plan.sizes:
             for name in run.plan.methods_at(size):
-                run = replace(run, rows=[*run.rows, measured(studio, jury, run.rows, size, method_named(name))])
+                run = replace(run, rows=[*run.rows, measure_method(maker, metrics, run.rows, size, method_named(name))])
                 save_results(run)
     return run
 
 
-def checked(plan: Plan, fid: bool) -> Plan:
+def checked_plan(plan: Plan, fid: bool) -> Plan:
     """A plan that can be drawn, with dense as its first method."""
     Settings(seed=plan.seed, steps=plan.steps, guidance=plan.guidance, scheduler=plan.scheduler)
     if not plan.prompts:
@@ -156,13 +156,13 @@ def checked(plan: Plan, fid: bool) -> Plan:
     return replace(plan, methods=[method.name for method in methods_named(plan.methods)])
 
 
-def begun(folder: Path, plan: Plan, machine: Found) -> tuple[Plan, Found]:
+def open_run(folder: Path, plan: Plan, machine: Found) -> tuple[Plan, Found]:
     """What run.json holds from now on: of a new run, or of one that goes on because something of it is drawn."""
     path = folder / "run.json"
     if path.is_file() and any(folder.glob("times/*/*.json")):
         found = json.loads(path.read_text())
         check_machine(found["about"], machine, path)
-        plan, machine = grown(plan_of(found["plan"]), plan, folder), found["about"]
+        plan, machine = extended_plan(read_plan(found["plan"]), plan, folder), found["about"]
     elif not path.is_file() and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise invalid_value(
             "out", str(folder), "a new folder, or that of an evaluation", "Choose another name", FileExistsError
@@ -171,11 +171,11 @@ def begun(folder: Path, plan: Plan, machine: Found) -> tuple[Plan, Found]:
     return plan, machine
 
 
-def grown(old: Plan, new: Plan, folder: Path) -> Plan:
+def extended_plan(old: Plan, new: Plan, folder: Path) -> Plan:
     """The plan of a run that goes on. It may have more methods and more pictures than before, and nothing else."""
     path = folder / "run.json"
     for field in (name for name in asdict(old) if name not in ("methods", "only", "pictures")):
-        check_same(field, plain(getattr(new, field)), plain(getattr(old, field)), path)
+        check_same(field, json_value(getattr(new, field)), json_value(getattr(old, field)), path)
     if new.pictures < old.pictures:
         raise invalid_value(
             "pictures", new.pictures, f"at least {old.pictures}, as in {path}", "Evaluate into another folder"
@@ -186,7 +186,7 @@ def grown(old: Plan, new: Plan, folder: Path) -> Plan:
     return replace(new, methods=list(dict.fromkeys([*kept, *new.methods])), only=only)
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """As JSON gives it back."""
     return json.loads(json.dumps(value))
 
@@ -206,12 +206,14 @@ def check_machine(old: Found, new: Found, path: Path) -> None:
         check_same(field, new.get(field), old.get(field), path)
 
 
-def measured(studio: Studio, jury: Jury, rows: Sequence[Row], size: Size, method: Method) -> Row:
+def measure_method(
+    maker: PictureMaker, metrics: PictureMetrics, rows: Sequence[EvaluationRow], size: Size, method: Method
+) -> EvaluationRow:
     """The row of a method, whose pictures are drawn where they are not there."""
-    batches, plan = studio.draw(size, method), studio.plan
+    batches, plan = maker.draw(size, method), maker.plan
     seconds = sum(batch.seconds for batch in batches) / plan.pictures
     dense = next((row.seconds for row in rows if row.size == size and row.is_dense), seconds)
-    return Row(
+    return EvaluationRow(
         size=size,
         method=method.name,
         pictures=plan.pictures,
@@ -219,8 +221,8 @@ def measured(studio: Studio, jury: Jury, rows: Sequence[Row], size: Size, method
         seconds=seconds,
         speedup=dense / seconds,
         gigabytes=gigabytes(batches),
-        fid=jury.fid(size, method.name),
-        closeness=jury.closeness(size, method.name),
+        fid=metrics.fid(size, method.name),
+        closeness=metrics.closeness(size, method.name),
     )
 
 

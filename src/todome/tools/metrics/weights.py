@@ -1,4 +1,4 @@
-"""Where the weights of a measuring network come from: a file the user names, or a package that carries them."""
+"""Weights of the networks behind LPIPS and FID: from a file the user names, or a package that carries them."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""How long a call takes and how much memory it needs: on the device's own clock, after a warm-up, again and again."""
+"""Time and memory of a call: on the device's own clock, after a warm-up, again and again."""
 
 import gc
 import itertools

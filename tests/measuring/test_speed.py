@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from attention_clock import LEVEL_1, LEVEL_2, AttentionClock
 from tqdm import tqdm
 from zoo import small_unet, talking, tiny_pipeline
 
@@ -22,21 +23,42 @@ def unet():
     return small_unet()
 
 
-def test_every_method_on_every_case(unet):
+PAIRS_PER_MS = 1e4
+TIMER = "todome.tools.measuring.speed.milliseconds"
+
+
+def test_every_method_on_every_case(unet, monkeypatch):
     methods = ["todome:2", "todo:2", "tome:0.5", "tomesd:0.5", "ca-tome:0.7", "deepcache:2", "todome:2+deepcache:2"]
+    monkeypatch.setattr(TIMER, AttentionClock(unet, PAIRS_PER_MS).timed)
     found = todome.bench(unet, [(128, 64), (64, 64)], methods, pictures=[2], name="small", **QUICK)
     assert found.cases() == [BenchCase("small", size, 2, "eager") for size in [(128, 64), (64, 64)]]
     for case in found.cases():
         assert [row.method for row in found.of(case)] == ["dense", *methods, AGAIN]
     for row in found.rows:
         assert row.ms
-        assert row.ms_quartiles
-        assert row.seconds
-        assert row.ms_quartiles[0] <= row.ms <= row.ms_quartiles[1]
+        assert row.ms_quartiles == (row.ms, row.ms)
         assert row.per_second == 1000 / row.ms
         assert row.seconds == pytest.approx(25 * row.ms / 1000 / row.case.pictures, abs=1e-4)
         assert row.mib is None  # only a GPU can tell
     assert {"torch", "todome", "diffusers"} <= found.about["versions"].keys()
+
+
+def test_speedups_are_those_of_the_tokens_that_are_left(unet, monkeypatch):
+    """At 128 x 64 pixels: 128 tokens at level 1, 32 at level 2. Merging halves queries as well as keys."""
+    monkeypatch.setattr(TIMER, AttentionClock(unet, PAIRS_PER_MS).timed)
+    methods = ["todome:2", "todo:2", "todome:2,2", "tome:0.5", "tomesd:0.5", "deepcache:2", "todome:2+deepcache:2"]
+    rows = todome.bench(unet, SMALL, methods, **QUICK).rows
+    speedup = {row.method: row.speedup or 0 for row in rows}
+
+    def ms(pairs_1: int, pairs_2: int) -> float:
+        return 1 + (LEVEL_1 * pairs_1 + LEVEL_2 * pairs_2) / PAIRS_PER_MS
+
+    dense = ms(128 * 128, 32 * 32)
+    assert speedup["dense"] == speedup[AGAIN] == 1
+    assert speedup["todome:2"] == speedup["todo:2"] == round(dense / ms(128 * 32, 32 * 32), 3)
+    assert speedup["todome:2,2"] == round(dense / ms(128 * 32, 32 * 8), 3)
+    assert speedup["tome:0.5"] == speedup["tomesd:0.5"] == round(dense / ms(64 * 64, 32 * 32), 3)
+    assert 1 < speedup["deepcache:2"] < speedup["todome:2+deepcache:2"]
 
 
 def test_the_model_is_left_as_it_was(unet):
@@ -48,12 +70,16 @@ def test_the_model_is_left_as_it_was(unet):
     assert not clocks_on(unet)
 
 
-def test_a_pipeline_pays_for_its_text_and_decoder_too():
+def test_a_pipeline_pays_for_its_text_and_decoder_too(monkeypatch):
+    """A batch of one step takes 2 s and one of two steps 2.5 s: of both, 1.5 s are not the denoiser's."""
     pipe = talking(tiny_pipeline(unet=small_unet()))
-    for row in todome.bench(pipe, [(32, 32)], ["todome:2"], steps=1, **QUICK).rows:
-        assert row.seconds
-        assert row.ms
-        assert row.seconds >= round(row.ms / 1000, 4)
+    taken = {1: 2.0, 2: 2.5}
+    moments = iter([0, 9.0, 9.0, 9.0 + taken[1], 20.0, 20.0 + taken[2]])  # the first one warms up
+    monkeypatch.setattr("todome.tools.measuring.speed.now", lambda device: next(moments))
+    monkeypatch.setattr(TIMER, lambda *_: [500.0])
+    row = todome.bench(pipe, [(32, 32)], ["todome:2"], steps=10, pictures=[2], **QUICK).rows[0]
+    assert row.ms == 500
+    assert row.seconds == (10 * 0.5 + 1.5) / 2
 
 
 def test_speedups_are_compared_within_rounds(unet):

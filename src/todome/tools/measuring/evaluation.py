@@ -58,13 +58,14 @@ def evaluate(
         model: The folder of a pipeline, a hub id, or a pipeline that is open, which is left as it was: a patch that it
             has is off for as long as it is measured.
         prompts: What to draw. The embedded model has its own.
-        methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.measuring.methods`. Dense is always there.
+        methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.tools.measuring.methods`. Dense is always
+            there.
         out: The folder of the run. One that is there goes on; methods and pictures can be added to it.
-        **given: The other fields of `todome.measuring.runs.Plan`: sizes, pictures, seed, steps, guidance, ...
+        **given: The other fields of `todome.tools.measuring.runs.Plan`: sizes, pictures, seed, steps, guidance, ...
 
     Args: To tinker with
         fid: Measure FID too, to the dense pictures. With `real`, it is measured anyway, to those.
-        lpips: The file with the weights of LPIPS. Without it they are looked for where `todome.metrics` says.
+        lpips: The file with the weights of LPIPS. Without it they are looked for where `todome.tools.metrics` says.
         inception: The same for those of FID.
         device: Of a model that is to be opened. "auto" takes the GPU if there is one.
         dtype: Of a model that is to be opened. "auto" is float16 on a GPU and float32 on a CPU.

@@ -102,7 +102,8 @@ def bench(
             it is measured. "sd15", "sd21" and "sdxl" are UNets in the shape of these with random weights, so that
             nothing has to be downloaded.
         sizes: (width, height) in pixels.
-        methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.measuring.methods`. Dense is always there.
+        methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.tools.measuring.methods`. Dense is always
+            there.
         pictures: How many are drawn at once.
         modes: "eager" is what a plain pipeline sees; "cuda-graph" is the GPU's own time; "compile" is torch.compile.
 

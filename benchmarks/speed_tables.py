@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from todome.tools.measuring.speed import Bench, Case, Row, read_bench
+from todome.tools.measuring.speed import Bench, BenchCase, BenchRow, read_bench
 
 NAMES = {"sd15": "SD 1.5", "sd21": "SD 2.1", "sdxl": "SDXL"}
 COLUMNS = {  # a method without its factor, which the first column of a table says
@@ -24,15 +24,15 @@ COLUMNS = {  # a method without its factor, which the first column of a table sa
 MEMORY = ("dense", "todome", "tome:0.5", "tomesd:0.5", "ca-tome:-1", "todome+deepcache:3")
 
 
-def column_of(row: Row) -> str:
+def column_of(row: BenchRow) -> str:
     return re.sub(r"^(todome|todo):\d", r"\1", row.method)
 
 
-def factor_of(rows: list[Row]) -> str:
+def factor_of(rows: list[BenchRow]) -> str:
     return next(row.method.split(":")[1] for row in rows if column_of(row) == "todome")
 
 
-def cases(found: Bench, mode: str, pictures: int) -> list[Case]:
+def cases(found: Bench, mode: str, pictures: int) -> list[BenchCase]:
     return [case for case in found.cases() if (case.mode, case.pictures) == (mode, pictures)]
 
 
@@ -52,7 +52,7 @@ def speed_table(found: Bench, mode: str, pictures: int) -> str:
     return "\n".join(lines)
 
 
-def cell(row: Row | None) -> str:
+def cell(row: BenchRow | None) -> str:
     if row is None or row.ms is None:
         return ""
     return f"{row.ms:.1f}" if row.method == "dense" else f"{row.ms:.1f} ({row.speedup:.2f}x)"

@@ -24,11 +24,11 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
-from todome.tools.measuring.machine import about
+from todome.tools.machine import about
 from todome.tools.measuring.methods import Method, method_named
 from todome.tools.measuring.runs import write_json
 from todome.tools.measuring.subjects import open_subject, random_inputs
-from todome.tools.measuring.timing import captured, milliseconds, peak_mib, settle, spread
+from todome.tools.timing import captured, milliseconds, peak_mib, settle, spread
 from todome.tools.training.weights import PROJECTIONS
 
 METHODS = ["dense", "todome:2,phase=random", "todome:4,2,phase=random"]

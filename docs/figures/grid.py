@@ -5,7 +5,7 @@ python docs/figures/grid.py
 
 from canvas import figure, line, save, square, title, words
 
-from todome.tokens.grid import cell_of, downsampled_order, kept_rows, nearest_spans
+from todome.tokens.grid import cell_of, downsampling_table, kept_rows, nearest_spans
 
 SIDE, UNIT, GAP = 10, 17, 26
 PANEL = SIDE * UNIT
@@ -24,7 +24,7 @@ def cell_lines(left: float, top: float, side: int) -> list[str]:
 
 
 def panel(left: float, top: float, name: str, factor: float) -> list[str]:
-    kept = kept_rows(downsampled_order((SIDE, SIDE), factor, "dither", seed=1), 0).tolist()
+    kept = kept_rows(downsampling_table((SIDE, SIDE), factor, "dither", seed=1), 0).tolist()
     shapes = [title(left + PANEL / 2, top - 12, name)]
     for row in range(SIDE * SIDE):
         x, y = middle(row, left, top)

@@ -11,7 +11,7 @@ import torch
 from todome.hooks.modules import clocks_on
 from todome.tools.commands.bench import cells
 from todome.tools.measuring.methods import EXAMPLES
-from todome.tools.measuring.speed import Case, Course, Row, read_bench
+from todome.tools.measuring.speed import BenchCase, BenchRow, CaseTimer, read_bench
 
 QUICK = ("--methods", "todome:2", "--rounds", 1)
 OUT = ("-o", "speed.json")
@@ -20,15 +20,15 @@ MEASURED = r"[\d.]+(?: ± [\d.]+)? │ [\d.]+x(?: ± [\d.]+)? │ [\d.]+ │ [\d
 
 @pytest.fixture(autouse=True)
 def quick(small_sd15: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("todome.tools.measuring.timing.MOST_CALLS", 3)
+    monkeypatch.setattr("todome.tools.timing.MOST_CALLS", 3)
 
 
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The sizes that were measured."""
     seen: list[Any] = []
-    own = Course.run
-    monkeypatch.setattr(Course, "run", lambda self, *rest: seen.append(self.case.size) or own(self, *rest))
+    own = CaseTimer.run
+    monkeypatch.setattr(CaseTimer, "run", lambda self, *rest: seen.append(self.case.size) or own(self, *rest))
     return seen
 
 
@@ -63,14 +63,14 @@ def test_what_was_measured_is_not_measured_again(run, sizes):
 
 
 def test_interrupted(run, monkeypatch):
-    own = Course.run
+    own = CaseTimer.run
 
-    def interrupted(self: Course, *rest: Any) -> Any:
+    def interrupted(self: CaseTimer, *rest: Any) -> Any:
         if self.case.size == (64, 64):
             raise KeyboardInterrupt
         return own(self, *rest)
 
-    monkeypatch.setattr(Course, "run", interrupted)
+    monkeypatch.setattr(CaseTimer, "run", interrupted)
     goes_on, lost = "What is done is in speed.json: the same command goes on.", "Keep what is done with --out."
     for out, kept in [(OUT, goes_on), ((), lost)]:
         result = run("bench", "sd15", "--sizes", 32, 64, *QUICK, *out)
@@ -80,14 +80,14 @@ def test_interrupted(run, monkeypatch):
 
 def without_memory(reduced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is reduced, or what is not, has too little of it."""
-    own = Course.mean_ms
+    own = CaseTimer.mean_ms
 
-    def full(self: Course, kinds: Any) -> float:
+    def full(self: CaseTimer, kinds: Any) -> float:
         if bool(clocks_on(self.call.model)) == reduced:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
         return own(self, kinds)
 
-    monkeypatch.setattr(Course, "mean_ms", full)
+    monkeypatch.setattr(CaseTimer, "mean_ms", full)
 
 
 def test_what_did_not_run_shows_why(run, monkeypatch):
@@ -153,6 +153,6 @@ def test_no_size_at_all(refused):
 
 
 def test_the_spread_of_rounds():
-    row = Row(Case("sd15", (64, 64), 1, "eager"), "todome:2", 20.0, (19.0, 21.5), 1.5, (1.4, 1.6), 0.5, 130.6)
+    row = BenchRow(BenchCase("sd15", (64, 64), 1, "eager"), "todome:2", 20.0, (19.0, 21.5), 1.5, (1.4, 1.6), 0.5, 130.6)
     assert cells(row) == ["20.0 ± 1.2", "1.50x ± 0.10", "50.00", "0.50", "131"]
     assert cells(replace(row, ms_quartiles=(20.0, 20.0), speedup_quartiles=(1.5, 1.5)))[:2] == ["20.0", "1.50x"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from todome.tools.measuring.evaluation import FLOWERS
-from todome.tools.measuring.runs import Evaluation, Plan, Row, read_results
+from todome.tools.measuring.runs import Evaluation, EvaluationRow, Plan, read_results
 
 SMALL = ("--sizes", "32", "-n", 2, "--steps", 1)
 pytestmark = pytest.mark.filterwarnings("default:LPIPS is left out")  # a note of the command
@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Plan, dict[str, Any]]]:
 
     def carry_out(plan: Plan, out: Path, **options: Any) -> Evaluation:
         seen.append((plan, {"out": out, **options}))
-        return Evaluation(plan, {}, [Row((32, 32), "dense", 2, 1, 0.5, 1.0)], out)
+        return Evaluation(plan, {}, [EvaluationRow((32, 32), "dense", 2, 1, 0.5, 1.0)], out)
 
     monkeypatch.setattr("todome.tools.measuring.evaluation.carry_out", carry_out)
     return seen

@@ -11,7 +11,7 @@ VERDICT = r"\n(Pays: a step is|Pays little,|Not worth it here,) [\d.]+x"
 
 @pytest.fixture(autouse=True)
 def quick(small_sd15: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("todome.tools.measuring.explanation.MOST_ROUNDS", 1)
+    monkeypatch.setattr("todome.tools.measuring.attention_costs.MOST_ROUNDS", 1)
 
 
 def levels(text: str) -> list[tuple[str, ...]]:

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from todome.tools.measuring.runs import Closeness, Evaluation, Plan, Row, save_results
+from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationRow, Plan, save_results
 
 
 @pytest.fixture
 def evaluated(tmp_path: Path) -> Path:
     """The smallest evaluation that there is something to say about."""
     rows = [
-        Row((8, 8), "dense", 1, 25, 2.0, 1.0),
-        Row((8, 8), "todome:2", 1, 25, 1.0, 2.0, closeness=Closeness(psnr=[40.0])),
+        EvaluationRow((8, 8), "dense", 1, 25, 2.0, 1.0),
+        EvaluationRow((8, 8), "todome:2", 1, 25, 1.0, 2.0, closeness=Closeness(psnr=[40.0])),
     ]
     run = Evaluation(Plan(["a rose"], ["dense", "todome:2"], sizes=((8, 8),), pictures=1), {}, rows, tmp_path / "run")
     for row in rows:

@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from zoo import draw, host_named, mini_unet, noise, reduced_everywhere, run, small_unet, text, tiny_pipeline, unet_inputs
+from zoo import (
+    draw,
+    host_named,
+    mini_unet,
+    noise,
+    reduced_everywhere,
+    run,
+    small_unet,
+    text,
+    tiny_pipeline,
+    unet_inputs,
+)
 
 import todome
 from todome import Downsample, Merge

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from todome.tools.measuring.runs import Closeness, Evaluation, Plan, Row, save_results
+from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationRow, Plan, save_results
 from todome.tools.pipelines import Size
 
 SCRIPT = "a <script>alert('rose')</script> & more"
@@ -29,13 +29,13 @@ def small_run(folder: Path) -> Evaluation:
     return run
 
 
-def row(size: Size, method: str) -> Row:
+def row(size: Size, method: str) -> EvaluationRow:
     psnr = [50 - NOISE[method] - loss for loss in (2, 6, 1, 15.5, 4)]
     lpips = [NOISE[method] * (i + 1) / 1000 for i in range(PICTURES)]
     detail = [1 + NOISE[method] / 100] * PICTURES
     closeness = Closeness() if method == "dense" else Closeness(psnr=psnr, lpips=lpips, detail=detail)
     steps = 20 if method == "dense:20" else 25
-    return Row(size, method, PICTURES, steps, 2 / SPEED[method], SPEED[method], closeness=closeness)
+    return EvaluationRow(size, method, PICTURES, steps, 2 / SPEED[method], SPEED[method], closeness=closeness)
 
 
 def drawn(size: Size, noise: int, i: int) -> Image.Image:

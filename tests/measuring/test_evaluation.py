@@ -16,7 +16,7 @@ from todome import Downsample
 from todome.hooks.modules import clocks_on
 from todome.tools.generate import settings_of
 from todome.tools.measuring.comparing import measures_at, read_picture
-from todome.tools.measuring.drawing import Batch, Studio
+from todome.tools.measuring.drawing import Batch, PictureMaker
 from todome.tools.measuring.evaluation import FLOWERS, carry_out, gigabytes, plan_for
 from todome.tools.measuring.runs import Plan, picture_path, read_results, times_path
 from todome.tools.measuring.subjects import own_size
@@ -145,7 +145,7 @@ def test_plans_have_what_suits_the_model():
 
 def test_a_model_has_a_size_of_its_own(flowers, pipe):
     assert own_size(flowers) == (256, 256)
-    assert Studio(replace(PLAN, sizes=()), Path(), pipe).sized_plan().sizes == (own_size(pipe),)
+    assert PictureMaker(replace(PLAN, sizes=()), Path(), pipe).sized_plan().sizes == (own_size(pipe),)
 
 
 def test_without_the_weights_of_lpips_there_is_a_note(again, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 from small_evaluation import BATCHES, PLAN, SIZE, refusal
 
 from todome.hooks.modules import clocks_on
-from todome.tools.measuring.drawing import Studio
+from todome.tools.measuring.drawing import PictureMaker
 from todome.tools.measuring.evaluation import carry_out
 from todome.tools.measuring.runs import picture_path, read_results
 
@@ -32,8 +32,8 @@ def test_an_interrupted_run_goes_on(tmp_path, finished, flowers, calls, lpips, m
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        own = Studio.keep
-        patch.setattr(Studio, "keep", lambda *words: (own(*words), interrupted()))
+        own = PictureMaker.write_pictures
+        patch.setattr(PictureMaker, "write_pictures", lambda *words: (own(*words), interrupted()))
         with pytest.raises(KeyboardInterrupt):
             carry_out(PLAN, tmp_path, pipe=flowers, lpips=lpips)
     assert not clocks_on(flowers.unet)

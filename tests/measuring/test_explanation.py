@@ -1,8 +1,11 @@
 """`todome.explain`: what it measures, and what it makes of it."""
 
+import itertools
 import re
+from typing import Any
 
 import pytest
+from attention_clock import LEVEL_1, LEVEL_2, AttentionClock
 from zoo import small_unet, talking, tiny_pipeline
 
 import todome
@@ -10,11 +13,21 @@ from todome import Downsample
 from todome.hooks.modules import clocks_on
 from todome.tools.measuring.explanation import Explanation, LevelCost
 
+MILLION = 1e6
+TIMED = "todome.tools.measuring.attention_costs.timed"
+
+
+def step_ms(keys_1: int, keys_2: int) -> float:
+    """Of a picture of 512 x 256 pixels, with so many keys of the 2048 and the 512 that its levels have."""
+    return 1 + (LEVEL_1 * 2048 * keys_1 + LEVEL_2 * 512 * keys_2) / MILLION
+
 
 @pytest.fixture(scope="module")
 def explained():
     unet = small_unet()
-    found = todome.explain(unet, 256, 512, name="small")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TIMED, AttentionClock(unet, MILLION).timed)
+        found = todome.explain(unet, 256, 512, name="small")
     assert not clocks_on(unet)
     return found
 
@@ -24,10 +37,35 @@ def test_levels_as_they_are(explained):
         (1, 3, (32, 64), 2048),
         (2, 4, (16, 32), 512),
     ]
-    assert all(0 <= level.share < 1 for level in explained.levels)
     assert explained.size == (512, 256)
-    assert explained.gain > 0
-    assert explained.bound > 0
+
+
+def test_times_are_those_of_the_keys_that_are_left(explained):
+    """The bound leaves one key in the largest square of a level: two of 32 x 64 and two of 16 x 32."""
+    dense = step_ms(2048, 512)
+    shares = [1 - step_ms(2, 512) / dense, 1 - step_ms(2048, 2) / dense]
+    assert [level.share for level in explained.levels] == pytest.approx(shares, abs=1e-4)
+    assert (explained.ms, explained.eager_ms) == (round(dense, 3),) * 2
+    assert explained.gain == explained.eager_gain == round(dense / step_ms(512, 512), 3)
+    assert explained.bound == round(dense / step_ms(2, 512), 3)
+    assert (explained.noise, explained.waiting) == (0, 0)
+    assert explained.verdict.startswith(f"Pays: a step is {explained.gain:.2f}x as fast; attention over keys is ")
+
+
+def test_the_shortest_time_counts_and_the_longest_tells_the_noise(monkeypatch):
+    """Something disturbs the first round, dense and three reductions after a warm-up: it takes half as long again."""
+    unet, made = small_unet(), itertools.count()
+    clock = AttentionClock(unet, MILLION)
+
+    def disturbed(*words: Any) -> list[float]:
+        factor = 1.5 if next(made) < 5 else 1
+        return [factor * ms for ms in clock.timed(*words)]
+
+    monkeypatch.setattr(TIMED, disturbed)
+    found = todome.explain(unet, 256, 512)
+    assert found.ms == round(step_ms(2048, 512), 3)
+    assert found.noise == 0.5
+    assert "times vary by 50%" in found.verdict
 
 
 def test_where_the_default_does_nothing_factor_2_is_measured(explained):

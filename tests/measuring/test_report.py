@@ -14,8 +14,10 @@ import pytest
 from PIL import Image
 from small_run import PICTURES, SCRIPT, SIZES, small_run
 
-from todome.tools.measuring.report import EXACT, MOST, Embedding, command_for, embedding_for, write_report
-from todome.tools.measuring.runs import Closeness, Evaluation, Row, save_results
+from todome.tools.measuring.report import write_report
+from todome.tools.measuring.report_pictures import EXACT, MOST, Embedding, embedding_for
+from todome.tools.measuring.report_text import command_for
+from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationRow, save_results
 from todome.tools.pictures import difference
 
 METHODS = ["todome 2", "dense, 20 steps", "todo 2", "tome 0.5"]  # the closest first
@@ -91,7 +93,7 @@ def plotless(monkeypatch: pytest.MonkeyPatch) -> None:
 def reported(plotless: None, finished: Evaluation, tmp_path: Path) -> Callable[..., Page]:
     """The page of a run with other rows, and with the pictures of the finished one."""
 
-    def write(rows: list[Row], **options: Any) -> Page:
+    def write(rows: list[EvaluationRow], **options: Any) -> Page:
         run = replace(finished, rows=rows, folder=tmp_path)
         (tmp_path / "pictures").symlink_to(finished.folder / "pictures")
         save_results(run)
@@ -194,7 +196,7 @@ def test_large_pictures_are_scaled_down(finished):
 
 
 def test_scaled_pictures_are_said_to_be(reported, finished, monkeypatch):
-    monkeypatch.setattr("todome.tools.measuring.report.WIDEST", 32)
+    monkeypatch.setattr("todome.tools.measuring.report_pictures.WIDEST", 32)
     page = reported([row for row in finished.rows if row.size == SIZES[1]])
     assert "Shown at 32 x 32 of 64 x 64 pixels; differences are those of the full pictures." in page.text
     assert decoded(page.pictures["difference"][0]).size == (32, 32)
@@ -240,7 +242,7 @@ def test_cases_are_at_least_one(finished):
 
 
 @pytest.mark.usefixtures("plotless")
-@pytest.mark.parametrize("broken", ["todome.tools.measuring.report.rendered", "os.replace"])
+@pytest.mark.parametrize("broken", ["todome.tools.measuring.report.render_page", "os.replace"])
 def test_a_failure_leaves_the_old_file(finished, tmp_path, monkeypatch, broken):
     path = tmp_path / "mine.html"
     path.write_text("a user's own")

@@ -7,8 +7,8 @@ import pytest
 from todome.tools.measuring.runs import (
     Closeness,
     Evaluation,
+    EvaluationRow,
     Plan,
-    Row,
     features_path,
     picture_path,
     read_results,
@@ -21,7 +21,9 @@ PLAN = Plan(["a", "b"], ["dense", "todo:2", "todo:4"], sizes=((8, 16), (32, 32))
 
 
 def test_what_is_saved_is_read_again(tmp_path):
-    row = Row((8, 16), "todo:2", 2, 25, 0.5, 1.5, 2.25, 3.5, Closeness(psnr=(30.0, 40.0), mse=(0.001, 0.0001)))
+    row = EvaluationRow(
+        (8, 16), "todo:2", 2, 25, 0.5, 1.5, 2.25, 3.5, Closeness(psnr=(30.0, 40.0), mse=(0.001, 0.0001))
+    )
     run = Evaluation(PLAN, {"cpu": "abacus"}, [row], tmp_path)
     save_results(run)
     assert read_results(tmp_path) == run

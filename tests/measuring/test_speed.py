@@ -5,13 +5,14 @@ import re
 
 import pytest
 import torch
+from attention_clock import LEVEL_1, LEVEL_2, AttentionClock
 from tqdm import tqdm
 from zoo import small_unet, talking, tiny_pipeline
 
 import todome
 from todome.hooks.modules import clocks_on
 from todome.tools.measuring.methods import methods_named
-from todome.tools.measuring.speed import AGAIN, Case, Course, read_bench
+from todome.tools.measuring.speed import AGAIN, BenchCase, CaseTimer, read_bench
 
 QUICK = {"rounds": 2, "seconds": 0.0}
 SMALL = [(128, 64)]
@@ -22,21 +23,42 @@ def unet():
     return small_unet()
 
 
-def test_every_method_on_every_case(unet):
+PAIRS_PER_MS = 1e4
+TIMER = "todome.tools.measuring.speed.milliseconds"
+
+
+def test_every_method_on_every_case(unet, monkeypatch):
     methods = ["todome:2", "todo:2", "tome:0.5", "tomesd:0.5", "ca-tome:0.7", "deepcache:2", "todome:2+deepcache:2"]
+    monkeypatch.setattr(TIMER, AttentionClock(unet, PAIRS_PER_MS).timed)
     found = todome.bench(unet, [(128, 64), (64, 64)], methods, pictures=[2], name="small", **QUICK)
-    assert found.cases() == [Case("small", size, 2, "eager") for size in [(128, 64), (64, 64)]]
+    assert found.cases() == [BenchCase("small", size, 2, "eager") for size in [(128, 64), (64, 64)]]
     for case in found.cases():
         assert [row.method for row in found.of(case)] == ["dense", *methods, AGAIN]
     for row in found.rows:
         assert row.ms
-        assert row.ms_quartiles
-        assert row.seconds
-        assert row.ms_quartiles[0] <= row.ms <= row.ms_quartiles[1]
+        assert row.ms_quartiles == (row.ms, row.ms)
         assert row.per_second == 1000 / row.ms
         assert row.seconds == pytest.approx(25 * row.ms / 1000 / row.case.pictures, abs=1e-4)
         assert row.mib is None  # only a GPU can tell
     assert {"torch", "todome", "diffusers"} <= found.about["versions"].keys()
+
+
+def test_speedups_are_those_of_the_tokens_that_are_left(unet, monkeypatch):
+    """At 128 x 64 pixels: 128 tokens at level 1, 32 at level 2. Merging halves queries as well as keys."""
+    monkeypatch.setattr(TIMER, AttentionClock(unet, PAIRS_PER_MS).timed)
+    methods = ["todome:2", "todo:2", "todome:2,2", "tome:0.5", "tomesd:0.5", "deepcache:2", "todome:2+deepcache:2"]
+    rows = todome.bench(unet, SMALL, methods, **QUICK).rows
+    speedup = {row.method: row.speedup or 0 for row in rows}
+
+    def ms(pairs_1: int, pairs_2: int) -> float:
+        return 1 + (LEVEL_1 * pairs_1 + LEVEL_2 * pairs_2) / PAIRS_PER_MS
+
+    dense = ms(128 * 128, 32 * 32)
+    assert speedup["dense"] == speedup[AGAIN] == 1
+    assert speedup["todome:2"] == speedup["todo:2"] == round(dense / ms(128 * 32, 32 * 32), 3)
+    assert speedup["todome:2,2"] == round(dense / ms(128 * 32, 32 * 8), 3)
+    assert speedup["tome:0.5"] == speedup["tomesd:0.5"] == round(dense / ms(64 * 64, 32 * 32), 3)
+    assert 1 < speedup["deepcache:2"] < speedup["todome:2+deepcache:2"]
 
 
 def test_the_model_is_left_as_it_was(unet):
@@ -48,42 +70,46 @@ def test_the_model_is_left_as_it_was(unet):
     assert not clocks_on(unet)
 
 
-def test_a_pipeline_pays_for_its_text_and_decoder_too():
+def test_a_pipeline_pays_for_its_text_and_decoder_too(monkeypatch):
+    """A batch of one step takes 2 s and one of two steps 2.5 s: of both, 1.5 s are not the denoiser's."""
     pipe = talking(tiny_pipeline(unet=small_unet()))
-    for row in todome.bench(pipe, [(32, 32)], ["todome:2"], steps=1, **QUICK).rows:
-        assert row.seconds
-        assert row.ms
-        assert row.seconds >= round(row.ms / 1000, 4)
+    taken = {1: 2.0, 2: 2.5}
+    moments = iter([0, 9.0, 9.0, 9.0 + taken[1], 20.0, 20.0 + taken[2]])  # the first one warms up
+    monkeypatch.setattr("todome.tools.measuring.speed.now", lambda device: next(moments))
+    monkeypatch.setattr(TIMER, lambda *_: [500.0])
+    row = todome.bench(pipe, [(32, 32)], ["todome:2"], steps=10, pictures=[2], **QUICK).rows[0]
+    assert row.ms == 500
+    assert row.seconds == (10 * 0.5 + 1.5) / 2
 
 
 def test_speedups_are_compared_within_rounds(unet):
     """The second round ran at half the speed; the method was twice as fast as dense in both."""
-    course = Course(unet, Case("small", (64, 64), 1, "eager"), steps=10, seconds=0, bar=None)
-    course.times = {"dense": [4.0, 8.0], "todome:2": [2.0, 4.0], AGAIN: [4.0, 8.0]}
-    course.peaks = {"todome:2": 12.34}
-    row = course.row("todome:2")
+    timer = CaseTimer(unet, BenchCase("small", (64, 64), 1, "eager"), steps=10, seconds=0, bar=None)
+    timer.times = {"dense": [4.0, 8.0], "todome:2": [2.0, 4.0], AGAIN: [4.0, 8.0]}
+    timer.peaks = {"todome:2": 12.34}
+    row = timer.row("todome:2")
     assert (row.ms, row.speedup, row.speedup_quartiles, row.mib) == (3.0, 2.0, (2.0, 2.0), 12.3)
     assert row.seconds == 0.03
 
 
 def test_kinds_of_steps_count_by_their_share(unet, monkeypatch):
     """DeepCache with an interval of 4 computes one step in four, and the times of the others are measured too."""
-    course = Course(unet, Case("small", (64, 64), 1, "eager"), steps=10, seconds=0, bar=None)
+    timer = CaseTimer(unet, BenchCase("small", (64, 64), 1, "eager"), steps=10, seconds=0, bar=None)
     times = iter([8.0, 4.0])
     monkeypatch.setattr("todome.tools.measuring.speed.milliseconds", lambda *_: [next(times)])
     with methods_named(["deepcache:4"])[1].on(unet) as kinds:
-        assert course.mean_ms(kinds) == 0.25 * 8 + 0.75 * 4
+        assert timer.mean_ms(kinds) == 0.25 * 8 + 0.75 * 4
 
 
 def test_what_runs_out_of_memory_is_noted_and_the_rest_goes_on(unet, monkeypatch):
     def full(_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
-    course = Course(unet, Case("small", (64, 64), 1, "eager"), steps=10, seconds=0, bar=tqdm(disable=True))
+    timer = CaseTimer(unet, BenchCase("small", (64, 64), 1, "eager"), steps=10, seconds=0, bar=tqdm(disable=True))
     dense, todome_2 = methods_named(["todome:2"])
-    own = course.mean_ms
-    monkeypatch.setattr(course, "mean_ms", lambda kinds: full(kinds) if clocks_on(unet) else own(kinds))
-    rows = course.run([dense, todome_2], rounds=2)
+    own = timer.mean_ms
+    monkeypatch.setattr(timer, "mean_ms", lambda kinds: full(kinds) if clocks_on(unet) else own(kinds))
+    rows = timer.run([dense, todome_2], rounds=2)
     assert [(row.method, row.ms is None, row.note) for row in rows] == [
         ("dense", False, ""),
         ("todome:2", True, "out of memory"),
@@ -102,9 +128,9 @@ def test_compiled_calls_are_timed(unet, monkeypatch):
 
 def test_goes_on_where_it_stopped(unet, tmp_path, monkeypatch):
     out = tmp_path / "speed.json"
-    measured: list[Case] = []
-    run = Course.run
-    monkeypatch.setattr(Course, "run", lambda self, *rest: (measured.append(self.case), run(self, *rest))[1])
+    measured: list[BenchCase] = []
+    run = CaseTimer.run
+    monkeypatch.setattr(CaseTimer, "run", lambda self, *rest: (measured.append(self.case), run(self, *rest))[1])
     first = todome.bench(unet, SMALL, ["todome:2"], out=out, **QUICK)
     both = todome.bench(unet, [*SMALL, (64, 64)], ["todome:2"], out=out, **QUICK)
     assert [case.size for case in measured] == [(128, 64), (64, 64)]

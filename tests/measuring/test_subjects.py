@@ -5,12 +5,12 @@ import torch
 from zoo import small_unet, talking, tiny_pipeline
 
 from todome.tools.measuring import subjects
-from todome.tools.measuring.subjects import ARCHITECTURES, call_of, open_subject, own_size
+from todome.tools.measuring.subjects import ARCHITECTURES, denoiser_call, open_subject, own_size
 
 
 def test_the_call_is_the_one_the_pipeline_makes():
     pipe = talking(tiny_pipeline(unet=small_unet()))
-    call = call_of(pipe, (48, 32), pictures=3)
+    call = denoiser_call(pipe, (48, 32), pictures=3)
     (sample, timestep), text = call.args, call.kwargs["encoder_hidden_states"]
     assert sample.shape == (6, 4, 16, 24)  # twice the pictures, for guidance
     assert text.shape[0] == 6
@@ -20,7 +20,7 @@ def test_the_call_is_the_one_the_pipeline_makes():
 
 
 def test_a_bare_unet_is_given_noise():
-    call = call_of(small_unet(), (128, 64), pictures=2)
+    call = denoiser_call(small_unet(), (128, 64), pictures=2)
     assert call.args[0].shape == (4, 4, 8, 16)
     assert call().sample.isfinite().all()
 
@@ -30,7 +30,7 @@ def test_architectures_take_their_inputs(name):
     """On the meta device: shapes are checked, and nothing is computed."""
     with torch.device("meta"):
         unet = subjects.random_unet(ARCHITECTURES[name], torch.device("meta"), torch.float16)
-        call = call_of(unet, (512, 768))
+        call = denoiser_call(unet, (512, 768))
         assert call().sample.shape == (2, 4, 96, 64)
 
 
@@ -54,4 +54,4 @@ def test_a_name_opens_an_architecture(monkeypatch):
 
 def test_what_cannot_be_called_alone_is_refused():
     with pytest.raises(ValueError, match="Pass the pipeline that calls it"):
-        call_of(torch.nn.Linear(2, 2), (64, 64))
+        denoiser_call(torch.nn.Linear(2, 2), (64, 64))

@@ -6,7 +6,7 @@ import pytest
 
 from todome.reductions import Downsample, Merge
 from todome.tools.measuring.methods import method_named
-from todome.tools.measuring.runs import Closeness, Evaluation, Plan, Row
+from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationRow, Plan
 from todome.tools.measuring.tables import TABLES, closeness_table, table_named, todo_table, tome_table, worst
 
 SIZE = (512, 512)
@@ -20,7 +20,7 @@ CLOSENESS = """\
 | tome 0.5 | 1.25x    | 1.600 | 0.62 | 1.00  | 22.0     | 20.0      | 0.850 | 0.860   | 0.2500 | 2.25   | 9.50 |"""
 
 
-def run_of(*rows: Row) -> Evaluation:
+def run_of(*rows: EvaluationRow) -> Evaluation:
     return Evaluation(Plan(["a"], ["dense"]), {}, rows, Path())
 
 
@@ -37,16 +37,16 @@ def test_the_closest_method_comes_first():
     near = Closeness([40.0, 50.0], [0.99, 1.0], [0.995, 0.999], [0.001, 0.002], [1.0], [0.0001, 0.00001])
     table = closeness_table(
         run_of(
-            Row(SIZE, "dense", 2, 25, 2.0, 1.0, 1.5, 7.0),
-            Row(SIZE, "tome:0.5", 2, 25, 1.6, 1.25, 1.0, 9.5, far),
-            Row(SIZE, "todome:2", 2, 25, 1.0, 2.0, 0.75, 7.25, near),
+            EvaluationRow(SIZE, "dense", 2, 25, 2.0, 1.0, 1.5, 7.0),
+            EvaluationRow(SIZE, "tome:0.5", 2, 25, 1.6, 1.25, 1.0, 9.5, far),
+            EvaluationRow(SIZE, "todome:2", 2, 25, 1.0, 2.0, 0.75, 7.25, near),
         )
     )
     assert table == CLOSENESS
 
 
 def test_what_was_not_measured_has_no_column_and_each_size_has_a_table():
-    rows = [Row(size, "dense", 1, 25, 2.0, 1.0) for size in (SIZE, (1024, 768))]
+    rows = [EvaluationRow(size, "dense", 1, 25, 2.0, 1.0) for size in (SIZE, (1024, 768))]
     assert closeness_table(run_of(*rows)) == (
         "512x512 pixels, 1 picture of each\n"
         "\n"
@@ -65,10 +65,10 @@ def test_what_was_not_measured_has_no_column_and_each_size_has_a_table():
 def test_the_table_of_tome():
     table = tome_table(
         run_of(
-            Row(SIZE, "dense", 2, 50, 3.0, 1.0, 3.4, 33.0),
-            Row(SIZE, "todome:2", 2, 50, 1.5, 2.0, 1.7, 32.95),
-            Row(SIZE, "tome:0.6", 2, 50, 2.0, 1.5, 0.85, 34.5),
-            Row(SIZE, "tome:0.1", 2, 50, 2.5, 1.2, 2.72, 33.25),
+            EvaluationRow(SIZE, "dense", 2, 50, 3.0, 1.0, 3.4, 33.0),
+            EvaluationRow(SIZE, "todome:2", 2, 50, 1.5, 2.0, 1.7, 32.95),
+            EvaluationRow(SIZE, "tome:0.6", 2, 50, 2.0, 1.5, 0.85, 34.5),
+            EvaluationRow(SIZE, "tome:0.1", 2, 50, 2.5, 1.2, 2.72, 33.25),
         )
     )
     assert table == (
@@ -85,12 +85,12 @@ def test_the_table_of_todo():
     near = Closeness(psnr=[40.0, 50.0], detail=[0.9, 1.0], mse=[0.0001, 0.00001])
     table = todo_table(
         run_of(
-            Row(SIZE, "dense", 2, 25, 2.0, 1.0),
-            Row(SIZE, "tome:0.75", 2, 25, 1.6, 1.25, closeness=near),
-            Row(SIZE, "todo:2", 2, 25, 1.0, 2.0, closeness=near),
-            Row((768, 768), "dense", 2, 25, 4.0, 1.0),
-            Row((768, 768), "tome:0.89,stride=3", 2, 25, 2.0, 2.0, closeness=near),
-            Row((768, 768), "todome:3", 2, 25, 2.0, 2.0, closeness=near),
+            EvaluationRow(SIZE, "dense", 2, 25, 2.0, 1.0),
+            EvaluationRow(SIZE, "tome:0.75", 2, 25, 1.6, 1.25, closeness=near),
+            EvaluationRow(SIZE, "todo:2", 2, 25, 1.0, 2.0, closeness=near),
+            EvaluationRow((768, 768), "dense", 2, 25, 4.0, 1.0),
+            EvaluationRow((768, 768), "tome:0.89,stride=3", 2, 25, 2.0, 2.0, closeness=near),
+            EvaluationRow((768, 768), "todome:3", 2, 25, 2.0, 2.0, closeness=near),
         )
     )
     assert table == (

@@ -5,8 +5,8 @@ import gc
 import pytest
 import torch
 
-from todome.tools.measuring import timing
-from todome.tools.measuring.timing import Spread, measuring, milliseconds, settle, spread, timed_by_clock
+from todome.tools import timing
+from todome.tools.timing import Spread, measuring, milliseconds, settle, spread, timed_by_clock
 
 CPU = torch.device("cpu")
 

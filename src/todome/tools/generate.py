@@ -16,6 +16,7 @@ from .pipelines import Size, check_size, format_size, open_pipeline
 from .schedulers import sampler_title, use_scheduler
 from .settings import Settings, recommended_settings
 from .stopwatch import Stopwatch
+from .suspending import suspended
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -50,7 +51,8 @@ def make_picture(settings: Settings, pipe: Any = None, on_step: Callable[[Step],
 
     Args:
         settings: What is wanted.
-        pipe: The pipeline, where it is open already: `open_pipeline(settings.model)`. It is left as it was.
+        pipe: The pipeline, where it is open already: `open_pipeline(settings.model)`. It is left as it was; a patch
+            that it has is off while the picture is made.
         on_step: Called after every step, if the pipeline reports them; its time is not counted. What it raises ends
             the picture.
     """
@@ -59,6 +61,7 @@ def make_picture(settings: Settings, pipe: Any = None, on_step: Callable[[Step],
     if on_step is not None:
         options |= step_callback(pipe, settings, on_step, stopwatch)
     with (
+        suspended(pipe),
         use_scheduler(pipe, settings.scheduler),
         apply(pipe, settings.reduction) if settings.reduction else nullcontext() as patch,
     ):

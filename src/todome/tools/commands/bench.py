@@ -11,7 +11,7 @@ from ..pipelines import EMBEDDED, format_size
 from .options import DEVICE, DTYPE, SIDES, SUBJECT, USUAL_METHODS, by_default, sides
 
 if TYPE_CHECKING:
-    from ..measuring.speed import Bench, Case, Row
+    from ..measuring.speed import Bench, BenchCase, BenchRow
 
 SIZES = SIDES + by_default("512 1024; 256 512 for the embedded model")
 measured = partial(typer.Option, rich_help_panel="What to measure")
@@ -68,20 +68,20 @@ def show(found: "Bench") -> None:
         Console(soft_wrap=True).print(table)
 
 
-def title_of(case: "Case") -> str:
+def title_of(case: "BenchCase") -> str:
     return f"{case.model}, {format_size(case.size)} pixels, {case.pictures} at once, {case.mode}"
 
 
-def cells(row: "Row") -> list[str]:
+def cells(row: "BenchRow") -> list[str]:
     if row.ms is None or row.seconds is None or row.per_second is None:
         return [row.note]
-    ms = f"{row.ms:.1f}{around(row.ms_quartiles, 1)}"
-    gain = "" if row.speedup is None else f"{row.speedup:.2f}x{around(row.speedup_quartiles, 2)}"
+    ms = f"{row.ms:.1f}{plus_minus(row.ms_quartiles, 1)}"
+    gain = "" if row.speedup is None else f"{row.speedup:.2f}x{plus_minus(row.speedup_quartiles, 2)}"
     memory = "" if row.mib is None else f"{row.mib:.0f}"
     return [ms, gain, f"{row.per_second:.2f}", f"{row.seconds:.2f}", memory]
 
 
-def around(quartiles: tuple[float, float] | None, digits: int) -> str:
+def plus_minus(quartiles: tuple[float, float] | None, digits: int) -> str:
     """Half of the distance between the quartiles: half of the rounds lie closer. A single round has none."""
     low, high = quartiles or (0.0, 0.0)
     return "" if low == high else f" ± {(high - low) / 2:.{digits}f}"

@@ -77,7 +77,7 @@ def evaluate(
     except KeyboardInterrupt:
         typer.echo(f"Interrupted. What is drawn is in {out}: the same command goes on.", err=True)
         raise typer.Exit(130) from None
-    typer.echo((paper.shown if paper else closeness_table)(run))
+    typer.echo((paper.render if paper else closeness_table)(run))
     typer.echo(f"\nPictures: {out / 'pictures'}\nNext: todome report {out}")
 
 

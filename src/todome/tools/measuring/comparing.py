@@ -1,4 +1,4 @@
-"""How close the pictures of a method are to the dense ones, one by one and as a set: always read from their files."""
+"""Metrics between the pictures of a method and the dense ones, one by one and as a set, read from their files."""
 
 import os
 import warnings
@@ -29,8 +29,8 @@ SAME = 100.0  # dB, of pictures that are equal: JSON has no infinity
 Measure: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
-class Jury:
-    """Judges the pictures of a run, with the networks that it has."""
+class PictureMetrics:
+    """The metrics of one run's pictures, with the networks whose weights were found."""
 
     def __init__(
         self, plan: Plan, folder: Path, device: torch.device, lpips: LPIPS | None, inception: Inception | None
@@ -58,8 +58,8 @@ class Jury:
         return frechet_distance(self.features(size, method), reference)
 
     def features(self, size: Size, method: str) -> Tensor:
-        pictures = pieces(self.paths(size, method), self.device)
-        return self.kept(features_path(self.folder, size, method), pictures, self.plan.pictures)
+        pictures = picture_batches(self.paths(size, method), self.device)
+        return self.cached_features(features_path(self.folder, size, method), pictures, self.plan.pictures)
 
     def real_features(self) -> Tensor:
         """Of the pictures in a folder, or as they are in a file.
@@ -72,9 +72,9 @@ class Jury:
             return read_safetensors(real)["features"].float()
         found = pictures_in(real)
         one_by_one = (read_picture(path)[None].to(self.device) / 255 for path in found)
-        return self.kept(self.folder / "features" / "real.safetensors", one_by_one, len(found))
+        return self.cached_features(self.folder / "features" / "real.safetensors", one_by_one, len(found))
 
-    def kept(self, cache: Path, pictures: Iterator[Tensor], count: int) -> Tensor:
+    def cached_features(self, cache: Path, pictures: Iterator[Tensor], count: int) -> Tensor:
         """Features from the file that keeps them, if it has as many as there are pictures; else made, and kept."""
         if cache.is_file() and len(found := read_safetensors(cache)["features"]) == count:
             return found
@@ -124,20 +124,20 @@ def closeness(
     """Every measure of every picture."""
     values: dict[str, list[float]] = {name: [] for name in measures}
     networks = [measure for measure in measures.values() if isinstance(measure, nn.Module)]
-    with lent(networks, device):
-        for pictures, reference in zip(pieces(made, device), pieces(dense, device), strict=True):
+    with on_device(networks, device):
+        for pictures, reference in zip(picture_batches(made, device), picture_batches(dense, device), strict=True):
             for name, measure in measures.items():
-                values[name] += known(measure(pictures, reference))
+                values[name] += finite_values(measure(pictures, reference))
     return Closeness(**{name: tuple(found) for name, found in values.items()})
 
 
-def known(values: Tensor) -> list[float]:
+def finite_values(values: Tensor) -> list[float]:
     """Without NaN, the detail of a picture over that of a flat one; six digits are more than anyone reads."""
     return [float(f"{value:.6g}") for value in values.double().tolist() if value == value]
 
 
 @contextmanager
-def lent(networks: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
+def on_device(networks: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
     """Networks on a device for as long as they are used: its memory is measured while pictures are drawn."""
     for network in networks:
         network.to(device)
@@ -148,7 +148,7 @@ def lent(networks: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
             network.to("cpu")
 
 
-def pieces(paths: Sequence[Path], device: torch.device) -> Iterator[Tensor]:
+def picture_batches(paths: Sequence[Path], device: torch.device) -> Iterator[Tensor]:
     """Pictures (B, 3, H, W) from 0 to 1, so many at a time that memory is no matter. All must have one size."""
     with Image.open(paths[0]) as first:
         count = max(1, PIXELS // (first.width * first.height))
@@ -166,7 +166,7 @@ def read_picture(path: Path) -> Tensor:
 @torch.inference_mode()
 def features(pictures: Iterator[Tensor], network: Inception, device: torch.device) -> Tensor:
     """What Inception sees in pictures (B, 3, H, W): (N, 2048)."""
-    with lent([network], device):
+    with on_device([network], device):
         return torch.cat([network(some).float().cpu() for some in pictures])
 
 

@@ -1,4 +1,4 @@
-"""Draws the pictures of an evaluation, batch by batch, each into its file; and keeps what every batch took."""
+"""Drawing the pictures of an evaluation, batch by batch, each into its file, with the time that each batch took."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -18,15 +18,15 @@ from .. import pipelines
 from ..generate import Generated, Settings, as_made, call_options
 from ..pictures import write_png
 from ..pipelines import Size, check_size, clear_about_memory, format_size, sampler_title, scheduled
+from ..timing import now
 from .methods import Method, method_named
 from .runs import Plan, features_path, picture_path, times_path, write_json
 from .subjects import own_size
-from .timing import now
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one call of the pipeline took."""
+    """The time and memory of one call of the pipeline."""
 
     first: int  # picture
     pictures: int
@@ -34,8 +34,8 @@ class Batch:
     gigabytes: float | None = None  # of a GPU's memory, at the peak
 
 
-class Studio:
-    """A pipeline, opened when the first picture is to be drawn, and the folder it draws into."""
+class PictureMaker:
+    """A pipeline, opened when the first picture is to be drawn, and the folder its pictures go to."""
 
     def __init__(self, plan: Plan, folder: Path, pipe: Any = None, device: str = "auto", dtype: str = "auto") -> None:
         self.plan, self.folder, self.given = plan, folder, pipe
@@ -64,16 +64,16 @@ class Studio:
     def draw(self, size: Size, method: Method) -> list[Batch]:
         """Draws what is not there yet. A batch is there if its time and all its pictures are."""
         path = times_path(self.folder, size, method.name)
-        done = {batch.first: batch for batch in read_times(path) if self.is_there(size, method, batch)}
+        done = {batch.first: batch for batch in read_times(path) if self.is_drawn(size, method, batch)}
         left = [numbers for numbers in self.batches() if numbers.start not in done]
         if left:
             features_path(self.folder, size, method.name).unlink(missing_ok=True)
-            for batch in self.drawn(size, method, left):
+            for batch in self.draw_batches(size, method, left):
                 done[batch.first] = batch
                 write_json(path, [asdict(done[first]) for first in sorted(done)])
         return [done[first] for first in sorted(done)]
 
-    def drawn(self, size: Size, method: Method, left: Sequence[range]) -> Iterator[Batch]:
+    def draw_batches(self, size: Size, method: Method, left: Sequence[range]) -> Iterator[Batch]:
         """Draws batches. One step comes first, for the first call on a device is slow whatever it does."""
         with scheduled(self.pipe, self.plan.scheduler), method.on(self.pipe):
             self.call(self.settings(size, method, left[0], steps=1))
@@ -85,7 +85,7 @@ class Studio:
         numbers = range(self.plan.pictures)
         return [numbers[at : at + self.plan.batch] for at in numbers[:: self.plan.batch]]
 
-    def is_there(self, size: Size, method: Method, batch: Batch) -> bool:
+    def is_drawn(self, size: Size, method: Method, batch: Batch) -> bool:
         numbers = range(batch.first, batch.first + batch.pictures)
         return numbers in self.batches() and all(
             picture_path(self.folder, size, method.name, i).is_file() for i in numbers
@@ -100,7 +100,7 @@ class Studio:
         pictures = self.call(settings)
         seconds = now(self.device) - began
         peak = torch.cuda.max_memory_allocated(self.device) / 1e9 if watched else None
-        self.keep(size, method, settings, pictures)
+        self.write_pictures(size, method, settings, pictures)
         return Batch(numbers.start, len(numbers), seconds, peak)
 
     def settings(self, size: Size, method: Method, numbers: range, steps: int | None = None) -> list[Settings]:
@@ -118,7 +118,7 @@ class Studio:
         with clear_about_memory(what, "Lower the batch or the sizes, or use float16"):
             return self.pipe(prompts, generator=noise, output_type="pt", **options).images
 
-    def keep(self, size: Size, method: Method, settings: Sequence[Settings], pictures: Tensor) -> None:
+    def write_pictures(self, size: Size, method: Method, settings: Sequence[Settings], pictures: Tensor) -> None:
         """Writes a batch of pictures, with their settings in them."""
         pixels = (pictures.float().clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()  # (B, H, W, 3)
         sampler = sampler_title(self.pipe.scheduler)

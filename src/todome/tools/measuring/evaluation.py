@@ -12,6 +12,7 @@ A run that was interrupted goes on where it stopped, in the same folder.
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, fields, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -20,12 +21,13 @@ from typing import Any, TypeAlias
 from ...errors import invalid_value
 from ...patch import is_pipeline
 from ..generate import Settings, recommended
+from ..machine import about
 from ..pipelines import EMBEDDED, Size
-from .comparing import Jury, find_inception, find_lpips
-from .drawing import Batch, Studio
-from .machine import about
+from ..suspending import suspended
+from .comparing import PictureMetrics, find_inception, find_lpips
+from .drawing import Batch, PictureMaker
 from .methods import Method, method_named, methods_named, usual_methods
-from .runs import Evaluation, Plan, Row, plan_of, save_results, times_path, write_json
+from .runs import Evaluation, EvaluationRow, Plan, read_plan, save_results, times_path, write_json
 
 KINDS = ("daisy", "dandelion", "rose", "sunflower", "tulip")
 FLOWERS = (  # what the embedded model can draw
@@ -53,15 +55,17 @@ def evaluate(
     """Draws the same pictures dense and with each method, and measures how close they are and how fast they were.
 
     Args: Important
-        model: The folder of a pipeline, a hub id, or a pipeline that is open, which is left as it was.
+        model: The folder of a pipeline, a hub id, or a pipeline that is open, which is left as it was: a patch that it
+            has is off for as long as it is measured.
         prompts: What to draw. The embedded model has its own.
-        methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.measuring.methods`. Dense is always there.
+        methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.tools.measuring.methods`. Dense is always
+            there.
         out: The folder of the run. One that is there goes on; methods and pictures can be added to it.
-        **given: The other fields of `todome.measuring.runs.Plan`: sizes, pictures, seed, steps, guidance, ...
+        **given: The other fields of `todome.tools.measuring.runs.Plan`: sizes, pictures, seed, steps, guidance, ...
 
     Args: To tinker with
         fid: Measure FID too, to the dense pictures. With `real`, it is measured anyway, to those.
-        lpips: The file with the weights of LPIPS. Without it they are looked for where `todome.metrics` says.
+        lpips: The file with the weights of LPIPS. Without it they are looked for where `todome.tools.metrics` says.
         inception: The same for those of FID.
         device: Of a model that is to be opened. "auto" takes the GPU if there is one.
         dtype: Of a model that is to be opened. "auto" is float16 on a GPU and float32 on a CPU.
@@ -126,20 +130,21 @@ def carry_out(
         out, fid, lpips, inception, device, dtype: As in `evaluate`.
     """
     fid, folder = fid or plan.real is not None, Path(out)
-    studio = Studio(checked(plan, fid), folder, pipe, device, dtype)
-    precision = {"dtype": str(studio.dtype).removeprefix("torch.")}
-    studio.plan, machine = begun(folder, studio.sized_plan(), {**about(studio.device, "diffusers"), **precision})
-    network = find_inception(inception, studio.plan.pictures) if fid else None
-    jury = Jury(studio.plan, folder, studio.device, find_lpips(lpips), network)
-    run = Evaluation(studio.plan, machine, [], folder)
-    for size in run.plan.sizes:
-        for name in run.plan.methods_at(size):
-            run = replace(run, rows=[*run.rows, measured(studio, jury, run.rows, size, method_named(name))])
-            save_results(run)
+    with nullcontext() if pipe is None else suspended(pipe):
+        maker = PictureMaker(checked_plan(plan, fid), folder, pipe, device, dtype)
+        precision = {"dtype": str(maker.dtype).removeprefix("torch.")}
+        maker.plan, machine = open_run(folder, maker.sized_plan(), {**about(maker.device, "diffusers"), **precision})
+        network = find_inception(inception, maker.plan.pictures) if fid else None
+        metrics = PictureMetrics(maker.plan, folder, maker.device, find_lpips(lpips), network)
+        run = Evaluation(maker.plan, machine, [], folder)
+        for size in run.plan.sizes:
+            for name in run.plan.methods_at(size):
+                run = replace(run, rows=[*run.rows, measure_method(maker, metrics, run.rows, size, method_named(name))])
+                save_results(run)
     return run
 
 
-def checked(plan: Plan, fid: bool) -> Plan:
+def checked_plan(plan: Plan, fid: bool) -> Plan:
     """A plan that can be drawn, with dense as its first method."""
     Settings(seed=plan.seed, steps=plan.steps, guidance=plan.guidance, scheduler=plan.scheduler)
     if not plan.prompts:
@@ -152,13 +157,13 @@ def checked(plan: Plan, fid: bool) -> Plan:
     return replace(plan, methods=[method.name for method in methods_named(plan.methods)])
 
 
-def begun(folder: Path, plan: Plan, machine: Found) -> tuple[Plan, Found]:
+def open_run(folder: Path, plan: Plan, machine: Found) -> tuple[Plan, Found]:
     """What run.json holds from now on: of a new run, or of one that goes on because something of it is drawn."""
     path = folder / "run.json"
     if path.is_file() and any(folder.glob("times/*/*.json")):
         found = json.loads(path.read_text())
         check_machine(found["about"], machine, path)
-        plan, machine = grown(plan_of(found["plan"]), plan, folder), found["about"]
+        plan, machine = extended_plan(read_plan(found["plan"]), plan, folder), found["about"]
     elif not path.is_file() and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise invalid_value(
             "out", str(folder), "a new folder, or that of an evaluation", "Choose another name", FileExistsError
@@ -167,11 +172,11 @@ def begun(folder: Path, plan: Plan, machine: Found) -> tuple[Plan, Found]:
     return plan, machine
 
 
-def grown(old: Plan, new: Plan, folder: Path) -> Plan:
+def extended_plan(old: Plan, new: Plan, folder: Path) -> Plan:
     """The plan of a run that goes on. It may have more methods and more pictures than before, and nothing else."""
     path = folder / "run.json"
     for field in (name for name in asdict(old) if name not in ("methods", "only", "pictures")):
-        check_same(field, plain(getattr(new, field)), plain(getattr(old, field)), path)
+        check_same(field, json_value(getattr(new, field)), json_value(getattr(old, field)), path)
     if new.pictures < old.pictures:
         raise invalid_value(
             "pictures", new.pictures, f"at least {old.pictures}, as in {path}", "Evaluate into another folder"
@@ -182,7 +187,7 @@ def grown(old: Plan, new: Plan, folder: Path) -> Plan:
     return replace(new, methods=list(dict.fromkeys([*kept, *new.methods])), only=only)
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """As JSON gives it back."""
     return json.loads(json.dumps(value))
 
@@ -202,12 +207,14 @@ def check_machine(old: Found, new: Found, path: Path) -> None:
         check_same(field, new.get(field), old.get(field), path)
 
 
-def measured(studio: Studio, jury: Jury, rows: Sequence[Row], size: Size, method: Method) -> Row:
+def measure_method(
+    maker: PictureMaker, metrics: PictureMetrics, rows: Sequence[EvaluationRow], size: Size, method: Method
+) -> EvaluationRow:
     """The row of a method, whose pictures are drawn where they are not there."""
-    batches, plan = studio.draw(size, method), studio.plan
+    batches, plan = maker.draw(size, method), maker.plan
     seconds = sum(batch.seconds for batch in batches) / plan.pictures
     dense = next((row.seconds for row in rows if row.size == size and row.is_dense), seconds)
-    return Row(
+    return EvaluationRow(
         size=size,
         method=method.name,
         pictures=plan.pictures,
@@ -215,8 +222,8 @@ def measured(studio: Studio, jury: Jury, rows: Sequence[Row], size: Size, method
         seconds=seconds,
         speedup=dense / seconds,
         gigabytes=gigabytes(batches),
-        fid=jury.fid(size, method.name),
-        closeness=jury.closeness(size, method.name),
+        fid=metrics.fid(size, method.name),
+        closeness=metrics.closeness(size, method.name),
     )
 
 

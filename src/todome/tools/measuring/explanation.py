@@ -1,47 +1,28 @@
-"""Whether a reduction pays: what attention over the keys of each level costs here, and what can be gained."""
+"""`todome.explain`: what attention over the keys of each level costs here, what can be gained, and whether it pays."""
 
 import math
-import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import invalid_value
-from ...patch import apply
-from ...reductions import AUTO_KEYS, Downsample, Level
-from ...tokens.grid import Grid, smallest_factor
+from ...reductions import AUTO_KEYS, Downsample
+from ...tokens.grid import smallest_factor
+from ..machine import chip
 from ..pipelines import Size, format_size
-from .machine import chip
-from .subjects import Call, call_of
-from .timing import captured, measuring, timed
+from ..suspending import suspended
+from ..timing import measuring
+from .attention_costs import AttentionCosts, LevelCost, reduced_levels
+from .subjects import denoiser_call
 
 PAYS, PAYS_LITTLE = 1.10, 1.03  # times as fast
 WAITS = 0.15  # of the time that a GPU idles, from which on it is worth a word
 NOISY = 0.2  # from which on the numbers are not to be trusted
-PATIENCE = 4.0  # seconds after which no further round of measuring begins
-LEAST_ROUNDS, MOST_ROUNDS = 2, 5
-
-
-@dataclass(frozen=True)
-class LevelCost:
-    """One resolution of a model: what attention over its keys costs, and what is left of them."""
-
-    level: int
-    layers: int
-    grid: Grid
-    kept: int  # keys after the reduction
-    share: float  # of a step's time, that attention over these keys takes
-
-    @property
-    def keys(self) -> int:
-        return math.prod(self.grid)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a reduction gains on a model at a size, here. `print` it, or read its fields."""
+    """Gain of a reduction on a model at a size, on this machine. `print` it, or read its fields."""
 
     model: str
     size: Size
@@ -160,13 +141,13 @@ def explain(
         name: What to call the model; its class unless given.
     """
     check_downsample(reduction)
-    call = call_of(target, (width, height))
-    with measuring():
-        levels = met_levels(call, reduction or Downsample())
+    with suspended(target), measuring():
+        call = denoiser_call(target, (width, height))
+        levels = reduced_levels(call, reduction or Downsample())
         by_default = reduction is not None or any(level.kept < level.keys for level in levels)
         chosen = (reduction or Downsample()) if by_default else Downsample(2)
-        levels = levels if by_default else met_levels(call, chosen)
-        costs = Costs(call, chosen, levels)
+        levels = levels if by_default else reduced_levels(call, chosen)
+        costs = AttentionCosts(call, chosen, levels)
     return Explanation(
         model=name or type(target).__name__,
         size=(width, height),
@@ -187,67 +168,3 @@ def check_downsample(reduction: Any) -> None:
     if not (reduction is None or isinstance(reduction, Downsample)) or (reduction and reduction.windowed):
         allowed = "todome.Downsample(...) without start and stop"
         raise invalid_value("reduction", reduction, allowed, "Time others with todome.bench", TypeError)
-
-
-def met_levels(call: Call, reduction: Downsample) -> list[LevelCost]:
-    """The levels of a model with the grids that it has at this size, and what the reduction leaves of them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that "auto" finds nothing to do is told by the verdict
-        everywhere, wanted = [called_with(call, one) for one in (Downsample(), reduction)]
-    grids = {level.level: max(level.grids) for level in everywhere}
-    kept = {level.level: left for level in wanted for grid, left in level.grids.items() if grid == grids[level.level]}
-    return [
-        LevelCost(
-            level.level, level.layers, grids[level.level], kept.get(level.level, math.prod(grids[level.level])), 0.0
-        )
-        for level in everywhere
-    ]
-
-
-def called_with(call: Call, reduction: Downsample) -> list[Level]:
-    with apply(call.model, reduction) as patch:
-        call()
-        return patch.levels
-
-
-class Costs:
-    """How much faster a step is reduced, and with next to no keys at a level, than dense."""
-
-    def __init__(self, call: Call, reduction: Downsample, levels: Sequence[LevelCost]) -> None:
-        self.levels = levels
-        self.bound = self.without_keys([level for level in levels if level.kept < level.keys])
-        bounds = [self.without_keys([level]) for level in levels]
-        reductions = list(dict.fromkeys([reduction, self.bound, *bounds]))
-        self.eager = step_times(call, reductions, lambda call: call)
-        self.own = step_times(call, reductions, captured) if call.device.type == "cuda" else self.eager
-
-    def without_keys(self, levels: Sequence[LevelCost]) -> Downsample:
-        """One key in the largest square that fits each of these levels: what no reduction of keys can beat."""
-        return Downsample([min(one.grid) if one in levels else 1 for one in self.levels], phase="fixed")
-
-    def share(self, level: LevelCost) -> float:
-        return round(max(0.0, 1 - 1 / self.own.speedups[self.without_keys([level])]), 4)
-
-
-class Times(NamedTuple):
-    """Milliseconds of a dense step, how much they vary, and how much faster each reduction is."""
-
-    ms: float
-    noise: float
-    speedups: Mapping[Downsample, float]
-
-
-def step_times(call: Call, reductions: Sequence[Downsample], made: Callable[[Call], Callable[[], Any]]) -> Times:
-    """In rounds, as many as patience allows. The shortest time of each counts: others were disturbed by something."""
-    times: dict[Downsample | None, list[float]] = {reduction: [] for reduction in [None, *reductions]}
-    _, once = timed(call, call.device, 2)
-    calls, began = max(1, int(100 / once)), time.perf_counter()
-    for done in range(MOST_ROUNDS):
-        if done >= LEAST_ROUNDS and time.perf_counter() - began > PATIENCE:
-            break
-        for reduction, found in times.items():
-            with nullcontext() if reduction is None else apply(call.model, reduction):
-                found.append(min(timed(made(call), call.device, calls)))
-    dense = min(times[None])
-    ratios = {one: dense / min(times[one]) for one in reductions}
-    return Times(dense, max(times[None]) / dense - 1, ratios)

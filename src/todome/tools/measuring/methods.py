@@ -1,4 +1,4 @@
-"""The ways to run a model that are measured side by side, by the names people type.
+"""Methods that are measured side by side, by the names people type.
 
 dense            dense:20                         the control: fewer dense steps
 todome           todome:2    todome:4,2    todome:2,stop=0.8    todome:2,phase=random
@@ -17,7 +17,7 @@ from ...errors import invalid_value
 from ...patch import apply
 from ...reductions import Downsample, Merge, Reduction
 from ..pipelines import EMBEDDED
-from .peers import ALIKE, PEERS, Kind, Peer
+from .peers import PEERS, SAME_STEPS, Peer, StepKind
 
 EXAMPLES = "dense, dense:20, todome, todome:2, todome:4,2, todo:2, tome:0.5, tomesd:0.5, ca-tome:0.7, deepcache:3"
 REDUCTIONS: dict[str, Reduction] = {
@@ -53,10 +53,10 @@ class Method:
         return self.name.replace(":", " ").replace(",", ", ")
 
     @contextmanager
-    def on(self, target: Any) -> Iterator[Sequence[Kind]]:
+    def on(self, target: Any) -> Iterator[Sequence[StepKind]]:
         """Puts it on a pipeline or a model, and takes it off whatever happens. Yields the kinds of steps it has."""
         with ExitStack() as stack:
-            kinds: Sequence[Kind] = ALIKE
+            kinds: Sequence[StepKind] = SAME_STEPS
             for peer in self.peers:
                 kinds = stack.enter_context(peer.on(target))
             if self.reduction is not None:

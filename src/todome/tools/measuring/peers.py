@@ -1,4 +1,4 @@
-"""The packages of others that todome is measured beside. None is needed unless it is asked for."""
+"""Packages of others that todome is measured beside. None is needed unless it is asked for."""
 
 import importlib
 from abc import ABC, abstractmethod
@@ -12,18 +12,17 @@ from torch import nn
 
 from ...errors import invalid_value
 from ...hooks.modules import unwrapped
-from ...hosts.unet import find_layers
 from ...patch import is_pipeline
 
 
-class Kind(NamedTuple):
-    """A kind of step that a method has: what share of the steps are of it, and what to do before one of them."""
+class StepKind(NamedTuple):
+    """One kind of step of a method: its share of the steps, and what to do before one of them."""
 
     share: float
     begin: Callable[[], None]
 
 
-ALIKE = (Kind(1.0, lambda: None),)  # every step costs the same
+SAME_STEPS = (StepKind(1.0, lambda: None),)  # every step costs the same
 
 
 class Peer(ABC):
@@ -32,7 +31,7 @@ class Peer(ABC):
     capturable: ClassVar[bool] = True  # whether a CUDA graph can hold it
 
     @abstractmethod
-    def on(self, target: Any) -> AbstractContextManager[Sequence[Kind]]:
+    def on(self, target: Any) -> AbstractContextManager[Sequence[StepKind]]:
         """Puts it on a pipeline or a bare UNet, and takes it off at the end."""
 
 
@@ -51,6 +50,22 @@ def unet_of(target: Any) -> Any:
     return model
 
 
+def finest_attention(unet: Any) -> int:
+    """How many times the latents are halved before the first attention, as packages of others count in `2**n`."""
+    return next(i for i, block in enumerate(unet.down_blocks) if hasattr(block, "attentions"))
+
+
+@contextmanager
+def tomesd_patch(model: nn.Module, ratio: float = 0.5, *, finest: int = 0, random: bool = False) -> Iterator[None]:
+    """A model with tomesd on it. Without its random draws, which no CUDA graph holds, it is faster."""
+    tomesd = package("tomesd", "tomesd==0.1.3")
+    tomesd.apply_patch(model, ratio=ratio, max_downsample=2**finest, use_rand=random)
+    try:
+        yield
+    finally:
+        tomesd.remove_patch(model)
+
+
 @dataclass(frozen=True)
 class Tomesd(Peer):
     """tomesd (arXiv 2303.17604), at the finest level that has attention: with its default it does nothing on SDXL."""
@@ -58,15 +73,10 @@ class Tomesd(Peer):
     ratio: float = 0.5
 
     @contextmanager
-    def on(self, target: Any) -> Iterator[Sequence[Kind]]:
-        tomesd, unet = package("tomesd", "tomesd==0.1.3"), unet_of(target)
-        finest = min(layer.scale for layer in find_layers(unet))
-        draws = is_pipeline(target)  # a bare UNet is timed: without its draws, which no CUDA graph holds, it is faster
-        tomesd.apply_patch(unet, ratio=self.ratio, max_downsample=2**finest, use_rand=draws)
-        try:
-            yield ALIKE
-        finally:
-            tomesd.remove_patch(unet)
+    def on(self, target: Any) -> Iterator[Sequence[StepKind]]:
+        unet = unet_of(target)
+        with tomesd_patch(unet, self.ratio, finest=finest_attention(unet), random=is_pipeline(target)):
+            yield SAME_STEPS  # a bare UNet is timed
 
 
 @dataclass(frozen=True)
@@ -77,17 +87,19 @@ class CaTome(Peer):
     threshold: float = 0.7
 
     @contextmanager
-    def on(self, target: Any) -> Iterator[Sequence[Kind]]:
+    def on(self, target: Any) -> Iterator[Sequence[StepKind]]:
         install = "--no-deps ca-tome==0.1.3"  # its pins are older than ours
         unet, patching = unet_of(target), package("ca_tome.patch", install)
         steps = package("ca_tome.confs", install).CacheConf.CONFIG_3
-        finest = min(layer.scale for layer in find_layers(unet))
-        patching.apply_patch(unet, compute_on=steps, r=self.threshold, max_downsample=2**finest)
-        counter = StepCounter([layer.block for layer in find_layers(unet)])
+        patching.apply_patch(unet, compute_on=steps, r=self.threshold, max_downsample=2 ** finest_attention(unet))
+        counter = StepCounter([module for module in unet.modules() if hasattr(module, "attn1")])
         hook = unet.register_forward_pre_hook(counter.before, with_kwargs=True) if is_pipeline(target) else None
         matches = len(steps) / 50
         try:
-            yield Kind(matches, lambda: counter.go_to(steps[0])), Kind(1 - matches, lambda: counter.go_to(steps[0] + 1))
+            yield (
+                StepKind(matches, lambda: counter.go_to(steps[0])),
+                StepKind(1 - matches, lambda: counter.go_to(steps[0] + 1)),
+            )
         finally:
             if hook is not None:
                 hook.remove()
@@ -118,7 +130,7 @@ class DeepCache(Peer):
     interval: int = 3
 
     @contextmanager
-    def on(self, target: Any) -> Iterator[Sequence[Kind]]:
+    def on(self, target: Any) -> Iterator[Sequence[StepKind]]:
         package("DeepCache", "DeepCache==0.1.1")
         extension, unet = package("DeepCache.extension.deepcache", "DeepCache==0.1.1"), unet_of(target)
         host = target if is_pipeline(target) else SimpleNamespace(unet=unet)
@@ -132,7 +144,7 @@ class DeepCache(Peer):
             helper.cur_timestep, helper.start_timestep = step, 0
 
         try:
-            yield Kind(1 / self.interval, lambda: go_to(0)), Kind(1 - 1 / self.interval, lambda: go_to(1))
+            yield StepKind(1 / self.interval, lambda: go_to(0)), StepKind(1 - 1 / self.interval, lambda: go_to(1))
         finally:
             helper.disable()
 

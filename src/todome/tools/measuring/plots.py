@@ -1,4 +1,4 @@
-"""The plots of an evaluation: speed-up against closeness to dense, and how far the worst pictures fall behind."""
+"""Plots of an evaluation: speed-up against closeness to dense, and how far the worst pictures fall behind."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from ...reductions import Downsample
 from ..files import atomic_write
 from ..pipelines import Size, format_size
 from .methods import Method, method_named
-from .runs import Evaluation, Row
+from .runs import Evaluation, EvaluationRow
 
 styled = mpl.rc_context({"svg.hashsalt": "todome", "font.size": 10})
 CORNERS = ((6, 5), (6, -5), (-6, 5), (-6, -5))  # where a label may stand, in points from its own
@@ -57,7 +57,7 @@ class Point(NamedTuple):
     label: str
 
 
-def compared(run: Evaluation, size: Size) -> list[Row]:
+def compared_rows(run: Evaluation, size: Size) -> list[EvaluationRow]:
     """The rows of a size that have been compared with dense."""
     return [row for row in run.rows if row.size == size and row.closeness.psnr]
 
@@ -67,7 +67,7 @@ def pareto(run: Evaluation, size: Size) -> Figure:
     """Speed-up over dense against PSNR to dense. The methods up and to the right of the control are worth having."""
     figure, axes = page("speed-up over dense", "PSNR to the dense picture, dB (higher is closer)")
     points: dict[Series, list[Point]] = {series: [] for series in SERIES.values()}
-    for row in compared(run, size):
+    for row in compared_rows(run, size):
         method = method_named(row.method)
         label = f"{method.steps} steps" if method.steps else method.title
         points[series_of(method)].append(Point(row.speedup, fmean(row.closeness.psnr), label))
@@ -88,7 +88,7 @@ def worst_cases(run: Evaluation, size: Size) -> Figure:
     """PSNR of every picture, the worst first: a method that fails on some drops at the left."""
     figure, axes = page("pictures, from the worst to the best", "PSNR to the dense picture, dB (higher is closer)")
     met: dict[Series, int] = dict.fromkeys(SERIES.values(), 0)
-    for row in compared(run, size):
+    for row in compared_rows(run, size):
         method, values = method_named(row.method), sorted(row.closeness.psnr)
         series = series_of(method)
         stroke, marker = STROKES[met[series] % len(STROKES)], series.marker if len(values) <= FEW else None
@@ -135,12 +135,12 @@ def write_plots(run: Evaluation) -> list[Path]:
     for size in dict.fromkeys(row.size for row in run.rows if row.closeness.psnr):
         folder.mkdir(exist_ok=True)
         for name, draw in (("pareto", pareto), ("worst-cases", worst_cases)):
-            paths += saved(draw(run, size), folder / f"{name}-{format_size(size)}")
+            paths += save_figure(draw(run, size), folder / f"{name}-{format_size(size)}")
     return paths
 
 
 @styled
-def saved(figure: Figure, stem: Path) -> Sequence[Path]:
+def save_figure(figure: Figure, stem: Path) -> Sequence[Path]:
     """As SVG, see-through and the same bytes for the same numbers; and as PNG on white."""
     svg, png = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
     with atomic_write(svg) as beside:

@@ -1,4 +1,4 @@
-"""The folder of an evaluation: what was asked, every picture, what was measured. Each file is whole or not there.
+"""Files of an evaluation: the plan, every picture, the results. Each file is whole or not there.
 
 RUN/run.json                          the plan and the machine, written first
 RUN/pictures/512x512/todome_2/00000.png   picture i of a method, from prompt i and seed + i
@@ -19,7 +19,7 @@ from ..pipelines import EMBEDDED, Size, format_size
 
 @dataclass(frozen=True)
 class Plan:
-    """What an evaluation draws."""
+    """Plan of an evaluation: which pictures are drawn, and how."""
 
     prompts: Sequence[str]  # picture i is drawn from prompts[i % len(prompts)]
     methods: Sequence[str]  # as they are typed; dense is always the first
@@ -54,8 +54,8 @@ class Closeness:
 
 
 @dataclass(frozen=True)
-class Row:
-    """What was measured of one method at one size."""
+class EvaluationRow:
+    """The measurements of one method at one size."""
 
     size: Size
     method: str
@@ -78,7 +78,7 @@ class Evaluation:
 
     plan: Plan
     about: Mapping[str, Any]  # the machine, the versions, the date
-    rows: Sequence[Row]
+    rows: Sequence[EvaluationRow]
     folder: Path
 
     def picture(self, size: Size, method: str, i: int) -> Path:
@@ -108,13 +108,13 @@ def write_json(path: Path, content: Any) -> None:
         beside.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def plan_of(found: Mapping[str, Any]) -> Plan:
+def read_plan(found: Mapping[str, Any]) -> Plan:
     return Plan(**{**found, "sizes": tuple(tuple(size) for size in found["sizes"])})
 
 
-def row_of(found: Mapping[str, Any]) -> Row:
+def read_row(found: Mapping[str, Any]) -> EvaluationRow:
     closeness = Closeness(**{name: tuple(values) for name, values in found["closeness"].items()})
-    return Row(**{**found, "size": tuple(found["size"]), "closeness": closeness})
+    return EvaluationRow(**{**found, "size": tuple(found["size"]), "closeness": closeness})
 
 
 def save_results(run: Evaluation) -> None:
@@ -127,7 +127,7 @@ def read_results(folder: Path) -> Evaluation:
     allowed = "the folder of an evaluation, with a results.json"
     try:
         found = json.loads((folder / "results.json").read_text())
-        return Evaluation(plan_of(found["plan"]), found["about"], [row_of(row) for row in found["rows"]], folder)
+        return Evaluation(read_plan(found["plan"]), found["about"], [read_row(row) for row in found["rows"]], folder)
     except OSError:
         raise invalid_value("run", str(folder), allowed, "Make one with todome eval", FileNotFoundError) from None
     except (AttributeError, KeyError, TypeError, ValueError):

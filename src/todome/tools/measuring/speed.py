@@ -1,4 +1,4 @@
-"""How fast a model runs with each method: one denoiser call, timed in rounds, every method once in each of them."""
+"""`todome.bench`: the time of one denoiser call with each method, in rounds, every method once in each of them."""
 
 import json
 import statistics
@@ -12,13 +12,14 @@ from tqdm import tqdm
 
 from ...errors import invalid_value
 from ...patch import denoisers, is_pipeline
+from ..machine import about
 from ..pipelines import EMBEDDED, Size, clear_about_memory, format_size
-from .machine import about
+from ..suspending import suspended
+from ..timing import MODES, Mode, captured, measuring, milliseconds, now, peak_mib, settle, spread
 from .methods import Method, methods_named, usual_methods
-from .peers import Kind
+from .peers import StepKind
 from .runs import write_json
-from .subjects import Call, call_of, open_subject
-from .timing import MODES, Mode, captured, measuring, milliseconds, now, peak_mib, settle, spread
+from .subjects import DenoiserCall, denoiser_call, open_subject
 
 AGAIN = "dense again"  # the drift of the machine: dense, measured as the last of every round
 
@@ -28,8 +29,8 @@ def usual_sizes(model: Any) -> list[Size]:
 
 
 @dataclass(frozen=True)
-class Case:
-    """What the methods are compared on."""
+class BenchCase:
+    """One model, size, number of pictures and mode: what the methods are compared on."""
 
     model: str
     size: Size
@@ -38,10 +39,10 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Row:
-    """How fast one method is on one case."""
+class BenchRow:
+    """The speed of one method on one case."""
 
-    case: Case
+    case: BenchCase
     method: str
     ms: float | None  # of a denoiser call, the median; None where it did not run
     ms_quartiles: tuple[float, float] | None = None
@@ -59,21 +60,21 @@ class Row:
 
 @dataclass(frozen=True)
 class Bench:
-    """What was measured, where and when."""
+    """The rows of a benchmark, with the machine, the versions and the date."""
 
     about: Mapping[str, Any]
     steps: int  # of a picture
-    rows: Sequence[Row]
+    rows: Sequence[BenchRow]
 
-    def of(self, case: Case) -> list[Row]:
+    def of(self, case: BenchCase) -> list[BenchRow]:
         """The rows of a case."""
         return [row for row in self.rows if row.case == case]
 
-    def methods(self, case: Case) -> list[str]:
+    def methods(self, case: BenchCase) -> list[str]:
         """The names of the methods that were measured on a case."""
         return [row.method for row in self.of(case) if row.method != AGAIN]
 
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[BenchCase]:
         """What was measured, in its order."""
         return list(dict.fromkeys(row.case for row in self.rows))
 
@@ -97,10 +98,12 @@ def bench(
     """Measures how fast a model runs dense and with each method.
 
     Args: Important
-        model: The folder of a pipeline, a hub id, or a pipeline that is open. "sd15", "sd21" and "sdxl" are UNets in
-            the shape of these with random weights, so that nothing has to be downloaded.
+        model: The folder of a pipeline, a hub id, or a pipeline that is open: a patch that it has is off for as long as
+            it is measured. "sd15", "sd21" and "sdxl" are UNets in the shape of these with random weights, so that
+            nothing has to be downloaded.
         sizes: (width, height) in pixels.
-        methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.measuring.methods`. Dense is always there.
+        methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.tools.measuring.methods`. Dense is always
+            there.
         pictures: How many are drawn at once.
         modes: "eager" is what a plain pipeline sees; "cuda-graph" is the GPU's own time; "compile" is torch.compile.
 
@@ -119,14 +122,15 @@ def bench(
     check_modes(modes)
     target = open_subject(model, device, dtype) if isinstance(model, str) else model
     called = name or (model if isinstance(model, str) else type(model).__name__)
-    cases = [Case(called, size, count, mode) for size in sizes for count in pictures for mode in modes]
-    found = begun(out, target, steps)
-    left = [case for case in cases if lacking(found, case, chosen)]
-    with tqdm(total=len(left) * rounds * (len(chosen) + 1), disable=not progress, leave=False) as bar:
+    cases = [BenchCase(called, size, count, mode) for size in sizes for count in pictures for mode in modes]
+    found = results_so_far(out, target, steps)
+    left = [case for case in cases if is_missing(found, case, chosen)]
+    turns = len(left) * rounds * (len(chosen) + 1)
+    with suspended(target), tqdm(total=turns, disable=not progress, leave=False) as bar:
         for case in left:
             bar.set_description(f"{case.model} {format_size(case.size)}, {case.pictures} at once, {case.mode}")
             both = methods_named([method.name for method in chosen] + found.methods(case))  # nothing is lost
-            rows = Course(target, case, steps, seconds, bar).run(both, rounds)
+            rows = CaseTimer(target, case, steps, seconds, bar).run(both, rounds)
             found = replace(found, rows=[*(row for row in found.rows if row.case != case), *rows])
             if out is not None:
                 write_json(Path(out), asdict(found))
@@ -151,7 +155,7 @@ def check_modes(modes: Sequence[str]) -> None:
             raise invalid_value("mode", mode, "eager or compile without a CUDA GPU", "Leave it out")
 
 
-def begun(out: Path | str | None, target: Any, steps: int) -> Bench:
+def results_so_far(out: Path | str | None, target: Any, steps: int) -> Bench:
     """What is in the file already, or nothing yet."""
     machine = about(next(denoisers(target)[0].parameters()).device, "diffusers", "tomesd", "ca-tome", "DeepCache")
     if out is None or not Path(out).exists():
@@ -167,34 +171,34 @@ def begun(out: Path | str | None, target: Any, steps: int) -> Bench:
 def read_bench(path: Path) -> Bench:
     try:
         found = json.loads(path.read_text())
-        return Bench(found["about"], found["steps"], [row_of(row) for row in found["rows"]])
+        return Bench(found["about"], found["steps"], [read_row(row) for row in found["rows"]])
     except (KeyError, TypeError, ValueError):
         raise invalid_value("file", str(path), "a JSON file that todome bench wrote", "Choose another name") from None
 
 
-def row_of(found: Mapping[str, Any]) -> Row:
+def read_row(found: Mapping[str, Any]) -> BenchRow:
     """Lists in JSON were tuples."""
     values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
-    return Row(**{**values, "case": Case(**{**found["case"], "size": tuple(found["case"]["size"])})})
+    return BenchRow(**{**values, "case": BenchCase(**{**found["case"], "size": tuple(found["case"]["size"])})})
 
 
-def lacking(found: Bench, case: Case, methods: Sequence[Method]) -> bool:
+def is_missing(found: Bench, case: BenchCase, methods: Sequence[Method]) -> bool:
     return not {method.name for method in methods} <= set(found.methods(case))
 
 
-class Course:
-    """Runs the methods on one case, round by round."""
+class CaseTimer:
+    """Timer of the methods on one case, round by round."""
 
-    def __init__(self, target: Any, case: Case, steps: int, seconds: float, bar: Any) -> None:
+    def __init__(self, target: Any, case: BenchCase, steps: int, seconds: float, bar: Any) -> None:
         self.case, self.steps, self.seconds, self.bar = case, steps, seconds, bar
-        self.call = call_of(target, case.size, case.pictures)
-        self.rest = rest_of(target, case) if is_pipeline(target) else 0.0
+        self.call = denoiser_call(target, case.size, case.pictures)
+        self.rest = seconds_beside_denoiser(target, case) if is_pipeline(target) else 0.0
         self.device = self.call.device
         self.times: dict[str, list[float]] = {}  # ms of each round
         self.peaks: dict[str, float | None] = {}
         self.notes: dict[str, str] = {}
 
-    def run(self, methods: Sequence[Method], rounds: int) -> list[Row]:
+    def run(self, methods: Sequence[Method], rounds: int) -> list[BenchRow]:
         turns = [(method.name, method) for method in methods] + [(AGAIN, methods[0])]
         with measuring():
             settle(self.call, self.device)
@@ -218,26 +222,26 @@ class Course:
         except MemoryError:
             self.notes[name] = "out of memory"
 
-    def peak(self, kinds: Sequence[Kind]) -> float | None:
+    def peak(self, kinds: Sequence[StepKind]) -> float | None:
         kinds[0].begin()
         return peak_mib(self.call, self.device)
 
-    def mean_ms(self, kinds: Sequence[Kind]) -> float:
+    def mean_ms(self, kinds: Sequence[StepKind]) -> float:
         """Of a call: kinds of steps that cost different times count by how many of each there are."""
         total = 0.0
         for kind in kinds:
             kind.begin()
-            call = prepared(self.call, self.case.mode)
+            call = call_in_mode(self.call, self.case.mode)
             total += kind.share * statistics.median(milliseconds(call, self.device, self.seconds / len(kinds)))
         return total
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> BenchRow:
         if name in self.notes:
-            return Row(self.case, name, None, note=self.notes[name])
+            return BenchRow(self.case, name, None, note=self.notes[name])
         middle, low, high = rounded(spread(self.times[name]))
         seconds = (self.steps * middle / 1000 + self.rest) / self.case.pictures
         mib = self.peaks[name]
-        row = Row(self.case, name, middle, (low, high), seconds=round(seconds, 4), mib=mib and round(mib, 1))
+        row = BenchRow(self.case, name, middle, (low, high), seconds=round(seconds, 4), mib=mib and round(mib, 1))
         if {"dense", AGAIN} & self.notes.keys():
             return row
         gain, low, high = rounded(spread(self.speedups(name)))
@@ -253,7 +257,7 @@ def rounded(values: Sequence[float]) -> Iterator[float]:
     return (round(value, 3) for value in values)
 
 
-def prepared(call: Call, mode: Mode) -> Callable[[], Any]:
+def call_in_mode(call: DenoiserCall, mode: Mode) -> Callable[[], Any]:
     """The call as this mode makes it."""
     if mode == "cuda-graph":
         return captured(call)
@@ -263,13 +267,15 @@ def prepared(call: Call, mode: Mode) -> Callable[[], Any]:
     return call
 
 
-def rest_of(pipe: Any, case: Case) -> float:
+def seconds_beside_denoiser(pipe: Any, case: BenchCase) -> float:
     """Seconds of a batch that are not the denoiser's: text encoder, decoder, and what goes on between."""
     width, height = case.size
+    noise = torch.Generator().manual_seed(0)  # the global one is the user's
+    options = {"width": width, "height": height, "generator": noise, "output_type": "pt"}
 
     def draw(steps: int) -> float:
         began = now(pipe.device)
-        pipe([""] * case.pictures, width=width, height=height, num_inference_steps=steps, output_type="pt")
+        pipe([""] * case.pictures, num_inference_steps=steps, **options)
         return now(pipe.device) - began
 
     draw(1)

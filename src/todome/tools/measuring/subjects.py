@@ -1,4 +1,4 @@
-"""What is measured: a pipeline, or a UNet in the shape of a known one with random weights; and one call of it."""
+"""Models to measure: a pipeline, or a UNet in the shape of a known one with random weights; and one call of it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -65,7 +65,7 @@ def random_unet(shape: dict[str, Any], device: torch.device, dtype: torch.dtype)
 
 
 @dataclass(frozen=True)
-class Call:
+class DenoiserCall:
     """One call of a denoiser, with the arguments a pipeline gives it at every step."""
 
     model: nn.Module
@@ -80,16 +80,16 @@ class Call:
         return next(self.model.parameters()).device
 
 
-def call_of(target: Any, size: Size, pictures: int = 1) -> Call:
+def denoiser_call(target: Any, size: Size, pictures: int = 1) -> DenoiserCall:
     """The call that draws so many pictures of that size at once, with guidance."""
     if is_pipeline(target):
-        return recorded(target, size, pictures)
+        return recorded_call(target, size, pictures)
     (model,) = denoisers(target)
     if getattr(getattr(model, "config", None), "cross_attention_dim", None) is None:
         allowed = "a pipeline, or a UNet2DConditionModel of diffusers"
         raise invalid_value("target", type(model).__name__, allowed, "Pass the pipeline that calls it")
     check_latents(model, size)
-    return Call(model, *random_inputs(model, size, 2 * pictures))
+    return DenoiserCall(model, *random_inputs(model, size, 2 * pictures))
 
 
 def check_latents(model: Any, size: Size) -> None:
@@ -102,14 +102,18 @@ def check_latents(model: Any, size: Size) -> None:
 def random_inputs(unet: Any, size: Size, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Latents, timestep and text, by position: tomesd needs that."""
     width, height = size
-    tensor, config = next(unet.parameters()).new_empty, unet.config
-    sample = tensor(batch, config.in_channels, height // PIXELS, width // PIXELS)
-    args = sample.normal_(), torch.tensor(500, device=sample.device), tensor(batch, 77, config.cross_attention_dim)
-    args[2].normal_()
+    config, like = unet.config, next(unet.parameters())
+    source = torch.Generator().manual_seed(0)  # the global one is the user's
+
+    def noise(*shape: int) -> torch.Tensor:
+        return torch.randn(batch, *shape, generator=source, device="cpu").to(like)
+
+    sample = noise(config.in_channels, height // PIXELS, width // PIXELS)
+    args = sample, torch.tensor(500, device=like.device), noise(77, config.cross_attention_dim)
     if config.addition_embed_type != "text_time":
         return args, {}
-    sizes = torch.tensor([height, width, 0, 0, height, width])
-    added = {"text_embeds": tensor(batch, 1280).normal_(), "time_ids": sizes.to(sample).expand(batch, 6)}
+    sizes = torch.tensor([height, width, 0, 0, height, width], device="cpu")
+    added = {"text_embeds": noise(1280), "time_ids": sizes.to(like).expand(batch, 6)}
     return args, {"added_cond_kwargs": added}
 
 
@@ -122,27 +126,28 @@ def own_size(target: Any) -> Size:
     return width * scale, height * scale
 
 
-class Recorded(Exception):
+class CallRecorded(Exception):
     """Ends a pipeline's run when what it was made for is known."""
 
 
-def recorded(pipe: Any, size: Size, pictures: int) -> Call:
+def recorded_call(pipe: Any, size: Size, pictures: int) -> DenoiserCall:
     """The first call that the pipeline itself makes: it knows best what its denoiser needs."""
     check_size(pipe, size)
     model = denoiser(pipe)
-    calls: list[Call] = []
+    calls: list[DenoiserCall] = []
 
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        calls.append(Call(module, args, kwargs))
-        raise Recorded
+        calls.append(DenoiserCall(module, args, kwargs))
+        raise CallRecorded
 
-    with hooked(model, record), suppress(Recorded), torch.no_grad():
-        pipe([""] * pictures, width=size[0], height=size[1], num_inference_steps=2)
+    noise = torch.Generator().manual_seed(0)  # the global one is the user's
+    with with_pre_hook(model, record), suppress(CallRecorded), torch.no_grad():
+        pipe([""] * pictures, width=size[0], height=size[1], num_inference_steps=2, generator=noise)
     return calls[0]
 
 
 @contextmanager
-def hooked(model: nn.Module, hook: Any) -> Iterator[None]:
+def with_pre_hook(model: nn.Module, hook: Any) -> Iterator[None]:
     handle = model.register_forward_pre_hook(hook, with_kwargs=True)
     try:
         yield

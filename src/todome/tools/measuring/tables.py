@@ -1,4 +1,4 @@
-"""An evaluation as tables in markdown: todome's own, and those of the ToMe and ToDo papers in their layouts."""
+"""Markdown tables of an evaluation: todome's own, and those of the ToMe and ToDo papers in their layouts."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from ...errors import invalid_value
 from ...reductions import Downsample, Merge
 from ..pipelines import EMBEDDED, Size, format_size
 from .methods import method_named
-from .runs import Closeness, Evaluation, Row
+from .runs import Closeness, Evaluation, EvaluationRow
 
 NONE = "-"  # where a method has no such value
 MERGED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # of ToMe's table
@@ -38,17 +38,17 @@ def markdown(columns: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)
 
 
-def columns(rows: Iterable[Row], cells: Mapping[str, Callable[[Row], str]]) -> str:
+def columns(rows: Iterable[EvaluationRow], cells: Mapping[str, Callable[[EvaluationRow], str]]) -> str:
     return markdown({name: [cell(row) for row in rows] for name, cell in cells.items()})
 
 
-def title(row: Row) -> str:
+def title(row: EvaluationRow) -> str:
     return method_named(row.method).title
 
 
 def closeness_table(run: Evaluation) -> str:
     """Every measure, the closest method first; one table for each size."""
-    cells: dict[str, Callable[[Row], str]] = {
+    cells: dict[str, Callable[[EvaluationRow], str]] = {
         "method": title,
         "speed-up": lambda row: f"{row.speedup:.2f}x",
         "s/im": lambda row: number(row.seconds, 3),
@@ -78,20 +78,20 @@ def mean_psnr(closeness: Closeness) -> float:
 def tome_table(run: Evaluation) -> str:
     """As ToMe for SD has it: dense as r = 0 %, the merged shares, and below them every other method."""
     dense = {row.size: row for row in run.rows if row.is_dense}
-    rows = sorted(run.rows, key=lambda row: (row.size, merged(row) is None, merged(row) or 0))
+    rows = sorted(run.rows, key=lambda row: (row.size, merged_share(row) is None, merged_share(row) or 0))
     return columns(
         rows,
         {
             "size": lambda row: format_size(row.size) if len(dense) > 1 else NONE,
-            "r%": lambda row: title(row) if merged(row) is None else f"{100 * (merged(row) or 0):g}",
+            "r%": lambda row: title(row) if merged_share(row) is None else f"{100 * (merged_share(row) or 0):g}",
             "FID ↓": lambda row: number(row.fid, 2),
-            "s/im ↓": lambda row: compared(row.seconds, dense[row.size].seconds),
-            "GB/im ↓": lambda row: compared(row.gigabytes, dense[row.size].gigabytes),
+            "s/im ↓": lambda row: with_ratio(row.seconds, dense[row.size].seconds),
+            "GB/im ↓": lambda row: with_ratio(row.gigabytes, dense[row.size].gigabytes),
         },
     )
 
 
-def merged(row: Row) -> float | None:
+def merged_share(row: EvaluationRow) -> float | None:
     """The share of tokens that ToMe merges, 0 of dense; None of other methods."""
     reduction = method_named(row.method).reduction
     if isinstance(reduction, Merge) and isinstance(reduction.ratio, (int, float)):
@@ -99,7 +99,7 @@ def merged(row: Row) -> float | None:
     return 0.0 if row.is_dense else None
 
 
-def compared(value: float | None, dense: float | None) -> str:
+def with_ratio(value: float | None, dense: float | None) -> str:
     """A value, and in brackets how many times smaller it is than that of dense."""
     if value is None or dense is None or value == dense:
         return number(value, 3)
@@ -113,7 +113,7 @@ def todo_table(run: Evaluation) -> str:
         {
             "size": lambda row: format_size(row.size),
             "method": title,
-            "ratio": dropped,
+            "ratio": dropped_share,
             "MSE ↓": lambda row: number(mean(row.closeness.mse), 5),
             "HPF ↑": lambda row: number(mean(row.closeness.detail), 3),
             "PSNR ↑": lambda row: number(mean(row.closeness.psnr), 1),
@@ -122,11 +122,11 @@ def todo_table(run: Evaluation) -> str:
     )
 
 
-def dropped(row: Row) -> str:
+def dropped_share(row: EvaluationRow) -> str:
     reduction = method_named(row.method).reduction
     if isinstance(reduction, Downsample) and isinstance(reduction.factor, (int, float)):
         return f"{1 - 1 / reduction.factor**2:.4g}"
-    return NONE if merged(row) in (None, 0) else f"{merged(row):.4g}"
+    return NONE if merged_share(row) in (None, 0) else f"{merged_share(row):.4g}"
 
 
 def tome_fields(model: str, sizes: Sequence[Size] | None) -> dict[str, Any]:
@@ -144,22 +144,22 @@ def todo_fields(model: str, sizes: Sequence[Size] | None) -> dict[str, Any]:
     sizes = sizes or [(base * factor, base * factor) for factor in FACTORS]
     only: dict[str, list[str]] = {}
     for size in sizes:
-        for method in alike(max(2, round(math.sqrt(size[0] * size[1]) / base))):
+        for method in methods_of_factor(max(2, round(math.sqrt(size[0] * size[1]) / base))):
             only.setdefault(method, []).append(format_size(size))
     return {"methods": list(only), "sizes": sizes, "only": only}
 
 
-def alike(factor: int) -> list[str]:
+def methods_of_factor(factor: int) -> list[str]:
     """ToMe, ToDo and todome with the same share of keys: 1 in factor x factor."""
     stride = "" if factor == 2 else f",stride={factor}"
     return [f"tome:{round(1 - 1 / factor**2, 2)}{stride}", f"todo:{factor}", f"todome:{factor}"]
 
 
 class Table(NamedTuple):
-    """A table of a paper: the fields of the plan that makes it, how it is shown, whether it has FID."""
+    """Table of a paper: the fields of the plan that makes it, its layout, whether it has FID."""
 
     fields: Callable[[str, Sequence[Size] | None], dict[str, Any]]
-    shown: Callable[[Evaluation], str]
+    render: Callable[[Evaluation], str]
     fid: bool = False
 
 

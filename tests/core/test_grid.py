@@ -10,7 +10,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from todome.reductions import AUTO_KEYS
-from todome.tokens.grid import Order, cell_of, downsampled_order, kept_count, kept_rows, leftover_rows, smallest_factor
+from todome.tokens.grid import (
+    RowTable,
+    cell_of,
+    downsampling_table,
+    kept_count,
+    kept_rows,
+    leftover_rows,
+    smallest_factor,
+)
 
 laws = settings(deadline=None, max_examples=60)
 seeds = st.integers(0, 2**31)
@@ -29,11 +37,11 @@ def divided_grids(draw):
     return (factor * draw(st.integers(1, 9)), factor * draw(st.integers(1, 9))), factor
 
 
-def turn(number: int) -> Tensor:
+def phase_index(number: int) -> Tensor:
     return torch.tensor([number])
 
 
-def members_of(order: Order) -> list[list[int]]:
+def members_of(order: RowTable) -> list[list[int]]:
     """The rows of every cell, in the order of their turns."""
     longest, cells = order.rows.shape
     sizes = [longest] * cells if order.sizes is None else order.sizes.flatten().tolist()
@@ -50,7 +58,7 @@ def nearest_rows(grid: tuple[int, int], size: tuple[int, int]) -> list[int]:
 @given(grids_and_factors(whole=True), seeds)
 def test_cells_partition_the_grid(case, seed):
     (height, width), factor = case
-    cells = members_of(downsampled_order((height, width), factor, "dither", seed))
+    cells = members_of(downsampling_table((height, width), factor, "dither", seed))
     assert sorted(row for cell in cells for row in cell) == list(range(height * width))
 
 
@@ -59,7 +67,7 @@ def test_cells_partition_the_grid(case, seed):
 def test_no_row_is_kept_twice_in_a_turn(case, number, seed):
     grid, factor = case
     for phase in ("dither", "fixed", "random"):
-        kept = kept_rows(downsampled_order(grid, factor, phase, seed), turn(number)).tolist()
+        kept = kept_rows(downsampling_table(grid, factor, phase, seed), phase_index(number)).tolist()
         assert len(set(kept)) == len(kept)
         assert all(0 <= row < grid[0] * grid[1] for row in kept)
 
@@ -70,9 +78,9 @@ def test_every_key_is_kept_equally_often(kept, side, cells, seed):
     """Whatever the factor is: otherwise attention would favour some keys at every step."""
     side = max(kept, side)
     grid = (side * cells[0], side * cells[1])
-    order = downsampled_order(grid, side / kept, "dither", seed)
+    order = downsampling_table(grid, side / kept, "dither", seed)
     turns = side * side
-    times = torch.cat([kept_rows(order, turn(i)) for i in range(turns)]).bincount(minlength=grid[0] * grid[1])
+    times = torch.cat([kept_rows(order, phase_index(i)) for i in range(turns)]).bincount(minlength=grid[0] * grid[1])
     assert (times * side**2 == turns * kept**2).all()
 
 
@@ -109,7 +117,7 @@ def test_a_cell_fits_its_grid_and_comes_close_to_the_factor(case):
 @given(grids_and_factors(whole=True))
 def test_fixed_keeps_what_todo_keeps_with_a_whole_factor(case):
     grid, factor = case
-    kept = kept_rows(downsampled_order(grid, factor, "fixed", seed=0), turn(0))
+    kept = kept_rows(downsampling_table(grid, factor, "fixed", seed=0), phase_index(0))
     assert kept.tolist() == nearest_rows(grid, (grid[0] // factor, grid[1] // factor))
 
 
@@ -117,7 +125,7 @@ def test_fixed_keeps_what_todo_keeps_with_a_whole_factor(case):
 @given(grids_and_factors())
 def test_fixed_keeps_what_todo_keeps_with_any_factor(case):
     grid, factor = case
-    kept = kept_rows(downsampled_order(grid, factor, "fixed", seed=0), turn(0))
+    kept = kept_rows(downsampling_table(grid, factor, "fixed", seed=0), phase_index(0))
     assert kept.tolist() == nearest_rows(grid, (int(grid[0] / factor), int(grid[1] / factor)))
 
 
@@ -125,16 +133,16 @@ def test_fixed_keeps_what_todo_keeps_with_any_factor(case):
 @given(grids_and_factors(), st.integers(0, 2**31), seeds)
 def test_fixed_is_the_same_at_every_turn_and_seed(case, number, seed):
     grid, factor = case
-    first = kept_rows(downsampled_order(grid, factor, "fixed", seed=0), turn(0))
-    assert kept_rows(downsampled_order(grid, factor, "fixed", seed), turn(number)).equal(first)
+    first = kept_rows(downsampling_table(grid, factor, "fixed", seed=0), phase_index(0))
+    assert kept_rows(downsampling_table(grid, factor, "fixed", seed), phase_index(number)).equal(first)
 
 
 @laws
 @given(grids_and_factors(), st.sampled_from(["dither", "random"]), st.integers(0, 2**31), seeds)
 def test_one_row_of_every_cell_is_kept_at_every_turn(case, phase, number, seed):
     grid, factor = case
-    order = downsampled_order(grid, factor, phase, seed)
-    kept = kept_rows(order, turn(number)).tolist()
+    order = downsampling_table(grid, factor, phase, seed)
+    kept = kept_rows(order, phase_index(number)).tolist()
     assert all(row in cell for row, cell in zip(kept, members_of(order), strict=True))
 
 
@@ -143,8 +151,8 @@ def test_one_row_of_every_cell_is_kept_at_every_turn(case, phase, number, seed):
 def test_a_turn_is_a_number_or_a_tensor(case, number, seed):
     grid, factor = case
     for phase in ("dither", "fixed", "random"):
-        order = downsampled_order(grid, factor, phase, seed)
-        assert kept_rows(order, number).equal(kept_rows(order, turn(number)))
+        order = downsampling_table(grid, factor, phase, seed)
+        assert kept_rows(order, number).equal(kept_rows(order, phase_index(number)))
 
 
 @laws
@@ -152,7 +160,7 @@ def test_a_turn_is_a_number_or_a_tensor(case, number, seed):
 def test_as_many_rows_are_kept_as_the_count_says(case, number, seed):
     grid, factor = case
     for phase in ("dither", "fixed", "random"):
-        kept = kept_rows(downsampled_order(grid, factor, phase, seed), turn(number))
+        kept = kept_rows(downsampling_table(grid, factor, phase, seed), phase_index(number))
         assert len(kept) == kept_count(grid, factor, phase)
 
 
@@ -160,8 +168,8 @@ def test_as_many_rows_are_kept_as_the_count_says(case, number, seed):
 @given(divided_grids(), st.integers(0, 99), seeds)
 def test_every_key_is_kept_exactly_once_in_factor_x_factor_turns(case, start, seed):
     (height, width), factor = case
-    order = downsampled_order((height, width), factor, "dither", seed)
-    kept = torch.cat([kept_rows(order, turn(start + i)) for i in range(factor * factor)])
+    order = downsampling_table((height, width), factor, "dither", seed)
+    kept = torch.cat([kept_rows(order, phase_index(start + i)) for i in range(factor * factor)])
     assert sorted(kept.tolist()) == list(range(height * width))
 
 
@@ -169,9 +177,9 @@ def test_every_key_is_kept_exactly_once_in_factor_x_factor_turns(case, start, se
 @given(grids_and_factors(most=24, whole=True), seeds)
 def test_every_cell_cycles_through_its_members_before_it_repeats_one(case, seed):
     grid, factor = case
-    order = downsampled_order(grid, factor, "dither", seed)
+    order = downsampling_table(grid, factor, "dither", seed)
     longest = len(order.rows)
-    kept = torch.stack([kept_rows(order, turn(i)) for i in range(2 * longest)]).T.tolist()  # (cells, turns)
+    kept = torch.stack([kept_rows(order, phase_index(i)) for i in range(2 * longest)]).T.tolist()  # (cells, turns)
     for history, cell in zip(kept, members_of(order), strict=True):
         cycle = history[: len(cell)]
         assert sorted(cycle) == sorted(cell)
@@ -182,9 +190,9 @@ def test_every_cell_cycles_through_its_members_before_it_repeats_one(case, seed)
 @given(grids_and_factors(), seeds)
 def test_order_is_a_function_of_the_seed_alone(case, seed):
     grid, factor = case
-    once = downsampled_order(grid, factor, "dither", seed)
+    once = downsampling_table(grid, factor, "dither", seed)
     torch.rand(7)
-    again = downsampled_order(grid, factor, "dither", seed)
+    again = downsampling_table(grid, factor, "dither", seed)
     assert once.rows.equal(again.rows)
     assert members_of(once) == members_of(again)
 
@@ -194,45 +202,45 @@ def test_order_is_a_function_of_the_seed_alone(case, seed):
 def test_global_randomness_is_untouched(case, seed):
     grid, factor = case
     before = torch.get_rng_state(), random.getstate()
-    kept_rows(downsampled_order(grid, factor, "random", seed), turn(3))
+    kept_rows(downsampling_table(grid, factor, "random", seed), phase_index(3))
     assert torch.get_rng_state().equal(before[0])
     assert random.getstate() == before[1]
 
 
 def test_orders_differ_between_seeds():
-    orders = {tuple(downsampled_order((8, 8), 2, "dither", seed).rows.flatten().tolist()) for seed in range(20)}
+    orders = {tuple(downsampling_table((8, 8), 2, "dither", seed).rows.flatten().tolist()) for seed in range(20)}
     assert len(orders) == 20
 
 
 def test_orders_differ_between_cells():
-    order = downsampled_order((64, 64), 2, "dither", seed=0)
-    corners = downsampled_order((64, 64), 2, "fixed", seed=0).rows
+    order = downsampling_table((64, 64), 2, "dither", seed=0)
+    corners = downsampling_table((64, 64), 2, "fixed", seed=0).rows
     patterns = {tuple(pattern) for pattern in (order.rows - corners).T.tolist()}
     assert len(patterns) == 24  # all 4! orders of a 2 x 2 cell among 1024 cells
 
 
 def test_cells_share_no_common_phase_at_any_turn():
-    order = downsampled_order((64, 64), 2, "dither", seed=0)
-    corners = downsampled_order((64, 64), 2, "fixed", seed=0).rows[0]
+    order = downsampling_table((64, 64), 2, "dither", seed=0)
+    corners = downsampling_table((64, 64), 2, "fixed", seed=0).rows[0]
     for number in range(4):
-        counts = (kept_rows(order, turn(number)) - corners).unique(return_counts=True)[1]
+        counts = (kept_rows(order, phase_index(number)) - corners).unique(return_counts=True)[1]
         assert counts.min() > 1024 / 4 * 0.8  # each of the four members in about a quarter of the cells
 
 
 def test_fixed_keeps_the_corners_of_a_small_grid():
-    assert kept_rows(downsampled_order((4, 6), 2, "fixed", 0), turn(0)).tolist() == [0, 2, 4, 12, 14, 16]
+    assert kept_rows(downsampling_table((4, 6), 2, "fixed", 0), phase_index(0)).tolist() == [0, 2, 4, 12, 14, 16]
 
 
 def test_cells_of_a_grid_the_factor_does_not_divide():
-    assert members_of(downsampled_order((3, 3), 2, "fixed", 0)) == [[0]]
-    order = downsampled_order((3, 5), 2, "dither", 0)
+    assert members_of(downsampling_table((3, 3), 2, "fixed", 0)) == [[0]]
+    order = downsampling_table((3, 5), 2, "dither", 0)
     assert [sorted(cell) for cell in members_of(order)] == [[0, 1, 5, 6, 10, 11], [2, 3, 4, 7, 8, 9, 12, 13, 14]]
 
 
 def test_cells_of_a_float_factor():
-    order = downsampled_order((1, 7), 1, "dither", 0)
+    order = downsampling_table((1, 7), 1, "dither", 0)
     assert members_of(order) == [[row] for row in range(7)]
-    order = downsampled_order((3, 3), 1.5, "dither", 0)
+    order = downsampling_table((3, 3), 1.5, "dither", 0)
     assert [sorted(cell) for cell in members_of(order)] == [list(range(9))] * 4  # the four kept at a time
 
 

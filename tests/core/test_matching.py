@@ -9,21 +9,28 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from todome.tokens import matching
-from todome.tokens.matching import Cells, Matching, match, matching_cells, merge, unmerge
+from todome.tokens.matching import Matching, MatchTable, match, matching_table, merge, unmerge
 
 laws = settings(deadline=None, max_examples=60)
 HALVES = [torch.float16, torch.bfloat16]
 GRIDS = [(8, 8), (6, 10), (7, 9), (5, 5), (9, 4), (11, 13)]  # most strides do not divide the last four
 
 
-def turn(number: int) -> Tensor:
+def phase(number: int) -> Tensor:
     return torch.tensor([number])
 
 
-def split(cells: Cells, number: int) -> tuple[Tensor, Tensor]:
-    """The rows of destinations and of sources in a turn."""
-    rows = cells.rows[number % len(cells.rows)]
-    return rows[: cells.destinations], rows[cells.destinations :]
+def table_of(grid: tuple[int, int], stride: tuple[int, int], random: bool, merged: int, seed: int = 0) -> MatchTable:
+    return matching_table(grid, stride, random, grid[0] * grid[1] - merged, seed)
+
+
+def split(
+    grid: tuple[int, int], stride: tuple[int, int], random: bool, seed: int, number: int
+) -> tuple[Tensor, Tensor]:
+    """The rows of destinations and of sources in a phase."""
+    table = table_of(grid, stride, random, 0, seed)
+    number %= len(table.destinations)
+    return table.destinations[number], table.sources[number]
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
@@ -32,14 +39,14 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 
 @st.composite
 def matchings(draw):
-    """Random tokens and how they were matched, on any grid with any stride, turn and number of merged tokens."""
+    """Random tokens and how they were matched, on any grid with any stride, phase and number of merged tokens."""
     stride = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
     grid = draw(st.tuples(st.integers(stride[0], 11), st.integers(stride[1], 11)))
     tokens = grid[0] * grid[1]
     merged = draw(st.integers(0, tokens - (grid[0] // stride[0]) * (grid[1] // stride[1])))
     x = noise(draw(st.integers(1, 3)), tokens, draw(st.integers(1, 5)), seed=draw(st.integers(0, 999)))
-    cells = matching_cells(grid, stride, draw(st.booleans()), draw(st.integers(0, 99)))
-    return x, merged, match(x, cells, turn(draw(st.integers(0, 2**31 - 1))), merged)
+    table = table_of(grid, stride, draw(st.booleans()), merged, draw(st.integers(0, 99)))
+    return x, merged, match(x, table, phase(draw(st.integers(0, 2**31 - 1))))
 
 
 def groups(found: Matching) -> Tensor:
@@ -117,21 +124,21 @@ def test_merging_nothing_only_reorders(case):
     st.integers(0, 2**31 - 1),
 )
 def test_destinations_are_one_per_cell_and_leftovers_are_sources(grid, stride, random, number):
-    to, of = split(matching_cells(grid, stride, random, seed=7), number)
+    to, of = split(grid, stride, random, 7, number)
     assert sorted([*to.tolist(), *of.tolist()]) == list(range(grid[0] * grid[1]))
     cells = [(row // grid[1] // stride[0], row % grid[1] // stride[1]) for row in to.tolist()]
     assert cells == [(i, j) for i in range(grid[0] // stride[0]) for j in range(grid[1] // stride[1])]
 
 
 def test_corners_are_the_destinations_without_randomness():
-    to, of = split(matching_cells((5, 5), (2, 2), random=False, seed=0), 0)
+    to, of = split((5, 5), (2, 2), False, 0, 0)
     assert to.tolist() == [0, 2, 10, 12]
     assert {4, 9, 14, 19, 24, 20, 21, 22, 23} < set(of.tolist())
 
 
-def test_random_destinations_differ_between_seeds_and_turns():
+def test_random_destinations_differ_between_seeds_and_phases():
     def destinations(seed: int, number: int) -> tuple[int, ...]:
-        return tuple(split(matching_cells((16, 16), (2, 2), True, seed), number)[0].tolist())
+        return tuple(split((16, 16), (2, 2), True, seed, number)[0].tolist())
 
     assert len({destinations(seed, number) for seed in range(5) for number in range(4)}) == 20
 
@@ -139,24 +146,25 @@ def test_random_destinations_differ_between_seeds_and_turns():
 def test_the_most_alike_tokens_are_merged():
     x = F.one_hot(torch.arange(4), 4).float()[None] + 0.1
     x[0, 3] = 2 * x[0, 0]  # the same direction as the destination, hence the most alike of the three sources
-    found = match(x, matching_cells((2, 2), (2, 2), random=False, seed=0), turn(0), merged=1)
+    found = match(x, table_of((2, 2), (2, 2), False, merged=1), phase(0))
     assert found.place[0, 3] == found.place[0, 0]
     assert found.place[0].unique().tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("random", [False, True])
-def test_a_turn_is_a_number_or_a_tensor(random):
-    x, cells = noise(2, 63, 8), matching_cells((7, 9), (2, 2), random, seed=1)
-    assert all(match(x, cells, n, merged=30).place.equal(match(x, cells, turn(n), merged=30).place) for n in range(6))
+def test_a_phase_is_a_number_or_a_tensor(random):
+    x, table = noise(2, 63, 8), table_of((7, 9), (2, 2), random, merged=30, seed=1)
+    assert all(match(x, table, n).place.equal(match(x, table, phase(n)).place) for n in range(6))
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 64, 1000])
 @pytest.mark.parametrize("grid", GRIDS)
 def test_a_search_in_chunks_finds_the_same(monkeypatch, grid, at_once):
-    x, cells = noise(2, grid[0] * grid[1], 8), matching_cells(grid, (2, 2), random=True, seed=1)
-    whole = match(x, cells, turn(5), merged=len(x[0]) // 2)
+    x = noise(2, grid[0] * grid[1], 8)
+    table = table_of(grid, (2, 2), True, merged=len(x[0]) // 2, seed=1)
+    whole = match(x, table, phase(5))
     monkeypatch.setattr(matching, "SCORES_AT_ONCE", at_once)
-    in_chunks = match(x, cells, turn(5), merged=len(x[0]) // 2)
+    in_chunks = match(x, table, phase(5))
     assert in_chunks.place.equal(whole.place)
     assert in_chunks.sizes.equal(whole.sizes)
 
@@ -166,7 +174,7 @@ def test_zero_vectors_give_no_nan(dtype):
     x = noise(2, 64, 8).to(dtype)
     x[:, ::3] = 0
     x[1] = 0
-    found = match(x, matching_cells((8, 8), (2, 2), random=False, seed=0), turn(0), merged=40)
+    found = match(x, table_of((8, 8), (2, 2), False, merged=40), phase(0))
     assert unmerge(merge(x, found), found).isfinite().all()
 
 
@@ -174,14 +182,14 @@ def test_zero_vectors_give_no_nan(dtype):
 def test_zero_vectors_are_like_nothing(dtype):
     alike = torch.tensor([1.0, 2.0])
     x = torch.stack([alike, 0 * alike, 3 * alike, 2 * alike])[None].to(dtype)  # a similarity of NaN would rank first
-    found = match(x, matching_cells((2, 2), (2, 2), random=False, seed=0), turn(0), merged=2)
+    found = match(x, table_of((2, 2), (2, 2), False, merged=2), phase(0))
     assert found.place.tolist() == [[0, 1, 0, 0]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 def test_merging_keeps_the_dtype(dtype):
     x = noise(1, 64, 8).to(dtype)
-    found = match(x, matching_cells((8, 8), (2, 2), random=False, seed=0), turn(0), merged=32)
+    found = match(x, table_of((8, 8), (2, 2), False, merged=32), phase(0))
     assert merge(x, found).dtype == unmerge(merge(x, found), found).dtype == dtype
 
 
@@ -207,8 +215,8 @@ def test_corner_matching_agrees_with_tomesd(grid, stride, ratio):
     (height, width), (sy, sx) = grid, stride
     x, r = noise(3, height * width, 16), int(height * width * ratio)
     their_merge, their_unmerge = bipartite_soft_matching_random2d(x, width, height, sx, sy, r, no_rand=True)
-    cells = matching_cells(grid, stride, random=False, seed=0)
-    found = match(x, cells, turn(0), merged=min(r, height * width - cells.destinations))
+    most = height * width - (height // sy) * (width // sx)
+    found = match(x, table_of(grid, stride, False, merged=min(r, most)), phase(0))
     values = noise(3, height * width, 5, seed=2)
     torch.testing.assert_close(unmerge(merge(values, found), found), their_unmerge(their_merge(values)))
 
@@ -216,7 +224,7 @@ def test_corner_matching_agrees_with_tomesd(grid, stride, ratio):
 @pytest.mark.parametrize("dtype", HALVES)
 def test_half_precision_merging_does_not_depend_on_the_order_of_addition(dtype):
     x = noise(2, 256, 16).to(dtype)
-    found = match(x, matching_cells((16, 16), (4, 4), random=False, seed=0), turn(0), merged=200)
+    found = match(x, table_of((16, 16), (4, 4), False, merged=200), phase(0))
     shuffle = torch.randperm(256, generator=torch.Generator().manual_seed(0))
     assert merge(x[:, shuffle], found._replace(place=found.place[:, shuffle])).equal(merge(x, found))
 
@@ -224,6 +232,6 @@ def test_half_precision_merging_does_not_depend_on_the_order_of_addition(dtype):
 @pytest.mark.parametrize("dtype", HALVES)
 def test_half_precision_merging_rounds_once(dtype):
     x = noise(2, 256, 16).to(dtype)
-    found = match(x, matching_cells((16, 16), (4, 4), random=False, seed=0), turn(0), merged=200)
+    found = match(x, table_of((16, 16), (4, 4), False, merged=200), phase(0))
     exact = groups(found).double() @ x.double() / found.sizes.double()
     assert merge(x, found).equal(exact.to(dtype))

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from zoo import ldm_unet
 
 from todome import Downsample, Merge
-from todome.hosts.comfy import AttentionPatch, Progress, Sigmas, grid_of, place_in
+from todome.hosts.comfy import AttentionPatch, grid_of
+from todome.steps.sigmas import SigmaClock, SigmaWindow, place_in
 
 laws = settings(deadline=None, max_examples=100)
 SCHEDULE = torch.tensor([14.6, 6.0, 2.0, 0.5, 0.0])
@@ -145,12 +146,14 @@ def test_the_noise_is_read_once_in_a_call_of_the_model(unet, monkeypatch):
     assert len(reads) == 2
 
 
-def steps_seen(sigmas: list[float], reduction: Downsample, window: Sigmas | None = None) -> list[tuple[int, int, bool]]:
+def steps_seen(
+    sigmas: list[float], reduction: Downsample, window: SigmaWindow | None = None
+) -> list[tuple[int, int, bool]]:
     """The run, the step and whether it is on, at each call of a host that does not tell its schedule."""
-    progress, seen = Progress(reduction, window), []
+    clock, seen = SigmaClock(reduction, window), []
     for sigma in sigmas:
-        progress.follow({"original_shape": [1, 4, 8, 8], "sigmas": torch.tensor([sigma])})
-        seen.append((progress.run, progress.step, progress.active))
+        clock.follow({"original_shape": [1, 4, 8, 8], "sigmas": torch.tensor([sigma])})
+        seen.append((clock.run, clock.step, clock.active))
     return seen
 
 
@@ -160,7 +163,7 @@ def test_without_a_schedule_a_rise_is_a_run_and_a_fall_a_step():
 
 
 def test_without_a_schedule_the_window_is_one_of_noise():
-    seen = steps_seen([14.6, 6.0, 2.0, 0.5], Downsample(2, start=0.2, stop=0.8), Sigmas(6.0, 1.0))
+    seen = steps_seen([14.6, 6.0, 2.0, 0.5], Downsample(2, start=0.2, stop=0.8), SigmaWindow(6.0, 1.0))
     assert [on for *_, on in seen] == [False, True, True, False]
 
 

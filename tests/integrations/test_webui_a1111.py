@@ -9,7 +9,7 @@ from webui_world import counts, expected_keys, keys, unet
 from zoo import recorded, recording
 
 from todome import Downsample
-from todome.hooks.modules import hung
+from todome.hooks.modules import our_hooks
 
 FINE, HIRES = (8, 8), (16, 16)
 
@@ -28,7 +28,7 @@ def test_off_touches_neither_the_model_nor_the_sampler(webui, monkeypatch):
 
     def looking(self: Any, *args: Any) -> Any:
         assert "launch_sampling" not in vars(self)
-        assert not list(hung(unet(webui)))
+        assert not list(our_hooks(unet(webui)))
         return launch(self, *args)
 
     monkeypatch.setattr(webui.sd_samplers.Sampler, "launch_sampling", looking)

@@ -135,6 +135,6 @@ def test_settings_that_others_clone_follow_the_sampler_too(webui):
     reduced = ReducedModel(webui.shared.sd_model, Downsample(2, stop=0.5), print)
     clone = objects(webui).unet.clone()
     (copied,) = clone.model_options["transformer_options"]["patches"]["attn1_patch"]
-    assert copied.__self__.progress.active
+    assert copied.__self__.clock.active
     reduced.at(3, 4)
-    assert not copied.__self__.progress.active
+    assert not copied.__self__.clock.active

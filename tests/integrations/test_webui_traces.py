@@ -10,7 +10,7 @@ from ldm.modules.diffusionmodules.util import timestep_embedding
 from webui_world import EXTENSION, WebUI, counts, expected_keys, keys, ldm_model, own_modules, unet
 from zoo import recording
 
-from todome.hooks.modules import clocks_on, hung
+from todome.hooks.modules import clocks_on, our_hooks
 
 FINE, HIRES = (8, 8), (16, 16)
 
@@ -30,7 +30,7 @@ def test_an_error_leaves_nothing(webui):
     unet(webui).out.register_forward_pre_hook(fail)
     with pytest.raises(RuntimeError, match="out of memory"):
         webui.draw()
-    assert not list(hung(unet(webui)))
+    assert not list(our_hooks(unet(webui)))
 
 
 def fail(*_: Any) -> None:
@@ -45,7 +45,7 @@ def test_what_is_out_of_range_ends_the_generation_with_a_sentence(webui):
     )
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         webui.draw(size=4)
-    assert not list(hung(unet(webui)))
+    assert not list(our_hooks(unet(webui)))
 
 
 @pytest.mark.parametrize(

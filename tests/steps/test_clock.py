@@ -146,7 +146,7 @@ def test_a_timestep_that_cannot_be_read_stays_in_its_step():
 
 def test_what_graphs_read_is_overwritten_in_place():
     clock, scheduler = driven(steps=3)
-    inputs = GraphInputs()
+    inputs = GraphInputs(torch.nn.Module())
     clock.graph_inputs.add(inputs)
     seen = inputs.phase
     step(scheduler, scheduler.timesteps[0])

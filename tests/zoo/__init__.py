@@ -18,7 +18,7 @@ from .models import (
     run,
     small_unet,
 )
-from .pipelines import SIDE, ddim, draw, picture, tiny_pipeline
+from .pipelines import SIDE, ddim, draw, picture, tiny_pipeline, tiny_vae
 from .speech import talking
 from .watching import image_keys, is_image_attention, recorded, recording, token_counts
 
@@ -51,6 +51,7 @@ __all__ = [
     "talking",
     "text",
     "tiny_pipeline",
+    "tiny_vae",
     "token_counts",
     "unet_inputs",
 ]

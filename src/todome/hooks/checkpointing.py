@@ -34,15 +34,16 @@ class Memory:
     """Choices of one hook, by the tensor that its module was called with."""
 
     def __init__(self) -> None:
-        self.recent: list[Any] = []  # different choices with gradients since something was computed again; two at most
+        self.recent: list[Any] = []  # different choices in training since something was computed again; two at most
         self.recomputed = False
 
-    def choose(self, x: Tensor, choose: Callable[[], Choice], fresh: bool = False) -> Choice:
+    def choose(self, x: Tensor, choose: Callable[[], Choice], training: bool, fresh: bool = False) -> Choice:
         """What was chosen for x; chosen now, unless this is an earlier call that is computed again.
 
         Args:
             x: What the module is called with.
             choose: Makes the choice.
+            training: Whether the model was called with gradients; reentrant checkpointing hides them from its parts.
             fresh: Whether the call is known to be none that is computed again.
         """
         if x.is_inference():
@@ -52,6 +53,8 @@ class Memory:
             return self.recall(x, choose)
         choice = choose()
         self.store(x, choice)
+        if training:
+            self.note_recent(choice)
         return choice
 
     def store(self, x: Tensor, choice: Any) -> None:
@@ -62,8 +65,6 @@ class Memory:
             stored[x.storage_offset()] = Stored(x._version, choice, gradients)
         elif known.choice != choice and gradients == known.with_gradients:
             stored[x.storage_offset()] = Stored(x._version, choice, gradients, ambiguous=True)
-        if gradients:
-            self.note_recent(choice)
 
     def note_recent(self, choice: Any) -> None:
         if self.recomputed:
@@ -75,13 +76,15 @@ class Memory:
         known = self.stored_for(x).get(x.storage_offset())
         if known is not None and not known.ambiguous:
             return known.choice
-        if known is not None or len(self.recent) > 1:
+        if known is None and len(self.recent) == 1:
+            return self.recent[0]
+        if torch.is_grad_enabled():
             raise RuntimeError(
                 "Gradient checkpointing computes a call of the model again that cannot be told from another one: their "
                 "inputs share one tensor, or were copied (save_on_cpu), and the step moved in between. Run the "
                 "backward pass of each call before the next step, or remove the patch while training."
             )
-        return self.recent[0] if self.recent else choose()
+        return choose()  # a new call that somebody makes in a backward pass: what is computed again has gradients
 
     def stored_for(self, x: Tensor) -> dict[Any, Stored]:
         """The choices on the storage of a tensor, by offset. They keep no hook alive: users' latents may live on."""

@@ -40,7 +40,7 @@ class GridReader(Hook):
     @outside_graphs
     def read(self, x: Any) -> None:
         state = self.context.state
-        state.block = block = self.memory.choose(x, lambda: self.block_call(x), fresh=state.in_model)
+        state.block = block = self.memory.choose(x, lambda: self.block_call(x), state.training, state.in_model)
         state.recomputed_holder = None if state.in_model else self  # as kohya and older diffusers do
         if block.call.active:
             self.provide_tables(block.grid, x.device)
@@ -116,7 +116,7 @@ class LayerHook(Hook):
         """Notes the call that x belongs to, which may be an earlier one that is computed again."""
         state = self.context.state
         inside = state.in_model or state.recomputed_holder is self.reader
-        state.block = self.memory.choose(x, lambda: state.block, fresh=inside)
+        state.block = self.memory.choose(x, lambda: state.block, state.training, inside)
 
     @stays_eager
     def before_inside(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

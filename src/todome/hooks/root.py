@@ -68,7 +68,8 @@ class RootHook(Hook):
             return
         capturing, state = is_capturing(latents.device), self.context.state
         timestep = None if capturing else find_timestep(args, kwargs)
-        state.call = self.memory.choose(latents, lambda: self.next_call(timestep, capturing))
+        state.training = torch.is_grad_enabled()
+        state.call = self.memory.choose(latents, lambda: self.next_call(timestep, capturing), state.training)
         state.in_model, state.recomputed_holder, state.capturing = True, None, capturing
         self.context.inputs.begin_call(state.call, latents.device)
         self.expect(latents)

@@ -32,6 +32,7 @@ class ThreadState(threading.local):
     def __init__(self) -> None:
         self.call: Call | None = None  # of the model that was called last
         self.in_model = False  # whether that model is still being computed
+        self.training = False  # whether it was called with gradients
         self.capturing = False  # whether into a CUDA graph
         self.recomputed_holder: Any = None  # the reader of a holder that a backward pass computes as a whole
         self.block: BlockCall | None = None  # of the layers that are being computed

@@ -3,6 +3,8 @@
 A new kind of model is a new file with a function like `unet.find_layers`, and an entry in `FINDERS`.
 """
 
+from typing import Any
+
 from torch import nn
 
 from ..errors import NothingToReduce
@@ -20,13 +22,10 @@ def find_layers(model: nn.Module) -> list[Layer]:
     return [layer for find in FINDERS for layer in find(model)]
 
 
-def nothing_to_reduce(models: list[nn.Module]) -> NothingToReduce:
-    """The error for models without a layer that can be reduced: what was looked for, or why it is refused."""
-    names = " and ".join(type(model).__name__ for model in models)
-    allowed = f"Allowed: {'; '.join(SUPPORTED)}."
-    for model in models:
-        if transformers.is_transformer(model):
-            return NothingToReduce(f"target={names} cannot be used: {transformers.REASON} {allowed} Leave it dense.")
-    return NothingToReduce(
-        f"target={names} has no BasicTransformerBlock with self-attention over image tokens. {allowed} Leave it dense."
-    )
+def nothing_to_reduce(target: Any, models: list[nn.Module]) -> NothingToReduce:
+    """The error for a target without a layer that can be reduced: what was looked for, or why it is refused."""
+    name, allowed = type(target).__name__, f"Allowed: {'; '.join(SUPPORTED)}."
+    if any(map(transformers.is_transformer, models)):
+        return NothingToReduce(f"target={name} cannot be used: {transformers.REASON} {allowed} Leave it dense.")
+    lacking = "has no BasicTransformerBlock with self-attention over image tokens"
+    return NothingToReduce(f"target={name} {lacking}. {allowed} Leave it dense.")

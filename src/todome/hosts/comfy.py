@@ -174,9 +174,8 @@ def patched_layers(reduction: Reduction, diffusion_model: nn.Module) -> tuple[di
 
 def refuse(model: nn.Module) -> None:
     allowed = "SD 1.x, SD 2.x, SDXL and their relatives, whose UNetModel is made of BasicTransformerBlocks"
-    remedy = "Leave this model dense"
-    if transformers.is_transformer(model):
-        remedy += f": {transformers.REASON.removesuffix('.')}"
+    why = f": {transformers.REASON.removesuffix('.')}" if transformers.is_transformer(model) else ""
+    remedy = f"Leave this model dense{why}"
     raise invalid_value("model", type(model).__name__, allowed, remedy, NothingToReduce)
 
 

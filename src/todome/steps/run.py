@@ -64,5 +64,6 @@ class TimestepRun:
 def first_number(timestep: Any) -> float | None:
     """The value of a timestep: a number, or the first of a tensor, which is read from its device."""
     if isinstance(timestep, Tensor):
-        return None if timestep.numel() == 0 or timestep.is_meta else float(timestep.flatten()[0])
+        readable = timestep.ndim < 2 and timestep.numel() > 0 and not timestep.is_meta
+        return float(timestep.flatten()[0]) if readable else None
     return float(timestep) if isinstance(timestep, (int, float)) else None

@@ -34,11 +34,11 @@ def title(x: float, y: float, text: str, anchor: str = "middle") -> str:
     return words(x, y, text, anchor, 'class="title"')
 
 
-def figure(width: float, height: float, told: str, shapes: Sequence[str]) -> str:
-    """A whole SVG file; `told` is what it says to those who cannot see it."""
+def figure(width: float, height: float, alt: str, shapes: Sequence[str]) -> str:
+    """A whole SVG file; `alt` is what it says to those who cannot see it."""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img">'
     paper = f'<rect width="{width:g}" height="{height:g}" rx="6" fill="var(--paper)"/>'
-    return "\n".join([head, f"<title>{told}</title>", f"<style>{COLOURS}</style>", paper, *shapes, "</svg>"]) + "\n"
+    return "\n".join([head, f"<title>{alt}</title>", f"<style>{COLOURS}</style>", paper, *shapes, "</svg>"]) + "\n"
 
 
 def save(script: str, drawing: str) -> None:

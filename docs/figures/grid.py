@@ -38,13 +38,13 @@ def panel(left: float, top: float, name: str, factor: float) -> list[str]:
     return [*shapes, words(left + PANEL / 2, top + PANEL + 20, f"{len(kept)} keys of {SIDE * SIDE}")]
 
 
-def drawn() -> str:
+def drawing() -> str:
     shapes = []
     for i, (name, factor) in enumerate(FACTORS.items()):
         shapes += panel(GAP + i * (PANEL + GAP), 38, name, factor)
-    told = "One query and the keys it attends to on a grid of 10 x 10 tokens, dense and with factors 1.5, 2 and 3"
-    return figure(len(FACTORS) * (PANEL + GAP) + GAP, PANEL + 76, told, shapes)
+    alt = "One query and the keys it attends to on a grid of 10 x 10 tokens, dense and with factors 1.5, 2 and 3"
+    return figure(len(FACTORS) * (PANEL + GAP) + GAP, PANEL + 76, alt, shapes)
 
 
 if __name__ == "__main__":
-    save(__file__, drawn())
+    save(__file__, drawing())

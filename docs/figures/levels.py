@@ -41,11 +41,11 @@ def column(left: float, name: str) -> list[str]:
     return shapes
 
 
-def drawn() -> str:
+def drawing() -> str:
     shapes = [shape for i, name in enumerate(MODELS) for shape in column(24 + i * WIDE, name)]
-    told = "Levels count from the finest resolution with self-attention, which is the second one of SDXL"
-    return figure(len(MODELS) * WIDE + 24, 330, told, shapes)
+    alt = "Levels count from the finest resolution with self-attention, which is the second one of SDXL"
+    return figure(len(MODELS) * WIDE + 24, 330, alt, shapes)
 
 
 if __name__ == "__main__":
-    save(__file__, drawn())
+    save(__file__, drawing())

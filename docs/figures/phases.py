@@ -45,16 +45,16 @@ def phase_row(top: float, phase: Phase, note: str) -> list[str]:
     return [*shapes, words(left + PANEL + 14, top + PANEL / 2 + 4, share, "start")]
 
 
-def drawn() -> str:
+def drawing() -> str:
     shapes = [title(LEFT + i * (PANEL + GAP) + PANEL / 2, 22, f"step {i + 1}") for i in range(STEPS)]
     shapes.append(title(LEFT + STEPS * (PANEL + GAP) + GAP + PANEL / 2, 22, "seen in all"))
     for i, (phase, note) in enumerate(PHASES.items()):
         shapes += phase_row(TOP + i * ROW, phase, note)
-    told = (
+    alt = (
         "Keys kept at factor 2: fixed keeps the same quarter at every step, dither all in four steps, random some twice"
     )
-    return figure(LEFT + (STEPS + 1) * (PANEL + GAP) + 130, TOP + len(PHASES) * ROW - 8, told, shapes)
+    return figure(LEFT + (STEPS + 1) * (PANEL + GAP) + 130, TOP + len(PHASES) * ROW - 8, alt, shapes)
 
 
 if __name__ == "__main__":
-    save(__file__, drawn())
+    save(__file__, drawing())

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from todome import Downsample
 from todome.hosts.unet import find_layers
-from todome.reductions import stateless_randint as layer_seed
+from todome.reductions import stateless_randint
 from todome.tokens.grid import Phase, kept_rows
 
 DATA = Path(__file__).with_suffix(".json")
@@ -30,7 +30,7 @@ class Watch:
     """Asks one self-attention of a dense run what it would have given with fewer keys."""
 
     def __init__(self, index: int) -> None:
-        self.seed, self.step = layer_seed(0, index), 0
+        self.seed, self.step = stateless_randint(0, index), 0
         self.total = torch.zeros(())  # of what it gave, over the steps; and of what each phase would have missed
         self.missed: dict[Phase, Tensor] = dict.fromkeys(PHASES, self.total)
         self.once: dict[Phase, list[float]] = {phase: [] for phase in PHASES}
@@ -50,7 +50,7 @@ class Watch:
         self.step += 1
 
 
-def watched(pipe: Any, prompt: str, seed: int, **options: Any) -> list[Watch]:
+def watch_run(pipe: Any, prompt: str, seed: int, **options: Any) -> list[Watch]:
     """A dense run, and what the layers of level 1 would have missed."""
     layers = [(i, layer) for i, layer in enumerate(find_layers(pipe.unet)) if layer.level == 1]
     watches = [Watch(i) for i, _ in layers]
@@ -70,11 +70,11 @@ def means(runs: Sequence[Watch], measure: str) -> dict[str, list[float]]:
     return {phase: [round(error, 5) for error in found.mean(0).tolist()] for phase, found in errors.items()}
 
 
-def measured() -> dict[str, Any]:
+def measure() -> dict[str, Any]:
     from todome.tools.pipelines import open_pipeline
 
     pipe = open_pipeline(device="cpu")
-    runs = [w for i, prompt in enumerate(PROMPTS) for w in watched(pipe, prompt, i, num_inference_steps=STEPS)]
+    runs = [w for i, prompt in enumerate(PROMPTS) for w in watch_run(pipe, prompt, i, num_inference_steps=STEPS)]
     return {"factor": FACTOR, "prompts": PROMPTS, "once": means(runs, "once"), "averaged": means(runs, "averaged")}
 
 
@@ -103,14 +103,14 @@ def panel(left: float, name: str, curves: Mapping[str, Sequence[float]], labelle
     return shapes
 
 
-def drawn(found: Mapping[str, Any]) -> str:
+def drawing_of(found: Mapping[str, Any]) -> str:
     shapes = panel(LEFT, "error of a single step", found["once"], labelled=False)
     shapes += panel(LEFT + WIDE + GAP, "error of the average so far", found["averaged"], labelled=True)
-    told = "A single step is as wrong with every phase; averaged over the steps, dithering is far closer than fixed"
-    return figure(LEFT + 2 * WIDE + GAP + 76, TOP + HIGH + 56, told, shapes)
+    alt = "A single step is as wrong with every phase; averaged over the steps, dithering is far closer than fixed"
+    return figure(LEFT + 2 * WIDE + GAP + 76, TOP + HIGH + 56, alt, shapes)
 
 
 if __name__ == "__main__":
     if "--measure" in sys.argv:
-        DATA.write_text(json.dumps(measured(), indent=1) + "\n")
-    save(__file__, drawn(json.loads(DATA.read_text())))
+        DATA.write_text(json.dumps(measure(), indent=1) + "\n")
+    save(__file__, drawing_of(json.loads(DATA.read_text())))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(todome [a-z]+(?: .*)?)$")  # maybe after variables of the environment
 INLINE = re.compile(r"`(todome [a-z][^`]*)`")
 
 
@@ -24,10 +25,10 @@ def fenced(page: str, language: str) -> list[Snippet]:
 
 
 def command_lines(page: str) -> list[Snippet]:
-    """What is typed: the lines of blocks without a language that begin with todome, each without its comment."""
+    """What is typed: the lines of blocks without a language in which todome is called, each from there on."""
     blocks = [(snippet, snippet.text.splitlines()) for snippet in fenced(page, "")]
     lines = [(snippet.line + i, line) for snippet, block in blocks for i, line in enumerate(block)]
-    return [Snippet(page, number, line) for number, line in lines if re.match(r"todome [a-z]+( |$)", line)]
+    return [Snippet(page, number, match[1]) for number, line in lines if (match := COMMAND.match(line))]
 
 
 def inline_commands(page: str) -> list[Snippet]:

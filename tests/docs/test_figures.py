@@ -23,20 +23,20 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("name", ["grid", "phases", "levels"])
 def test_figures_are_what_the_code_draws(script: Any, name: str):
-    drawn = script(name).drawn()
-    assert drawn == (FIGURES / f"{name}.svg").read_text()
-    ElementTree.fromstring(drawn)
+    drawing = script(name).drawing()
+    assert drawing == (FIGURES / f"{name}.svg").read_text()
+    ElementTree.fromstring(drawing)
 
 
 def test_the_figure_of_errors_is_what_was_measured(script: Any):
     found = json.loads((FIGURES / "why.json").read_text())
-    assert script("why").drawn(found) == (FIGURES / "why.svg").read_text()
+    assert script("why").drawing_of(found) == (FIGURES / "why.svg").read_text()
 
 
 def test_dithering_averages_out_as_the_figure_says(script: Any, flowers: Any):
     """One small picture, measured again: alike in a single step, far apart on average."""
     why = script("why")
-    runs = why.watched(flowers, "a daisy", 0, num_inference_steps=4, height=64, width=64)
+    runs = why.watch_run(flowers, "a daisy", 0, num_inference_steps=4, height=64, width=64)
     once, averaged = why.means(runs, "once"), why.means(runs, "averaged")
     assert once["dither"][-1] > 0.5 * once["fixed"][-1]
     assert averaged["fixed"][-1] > 0.7 * once["fixed"][-1]

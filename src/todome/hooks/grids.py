@@ -40,7 +40,11 @@ class GridReader(Hook):
     @outside_graphs
     def read(self, x: Any) -> None:
         state = self.context.state
-        state.block = block = self.memory.choose(x, lambda: self.block_call(x), state.training, state.in_model)
+        if state.is_inference:
+            block = self.block_call(x)
+        else:
+            block = self.memory.choose(x, lambda: self.block_call(x), state.training, state.in_model)
+        state.block = block
         state.recomputed_holder = None if state.in_model else self  # as kohya and older diffusers do
         if block.call.active:
             self.provide_tables(block.grid, x.device)
@@ -108,7 +112,7 @@ class LayerHook(Hook):
 
     @stays_eager
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and not self.context.state.is_inference:
             self.enter_block(first(args, kwargs))
 
     @outside_graphs

@@ -24,6 +24,7 @@ class KeptKeys(LayerHook):
     def __init__(self, layer: Any, *common: Any) -> None:
         super().__init__(layer, *common)
         self.projections: tuple[nn.Module, ...] = ()
+        self.special = (layer.extra_tokens, *layer.masks)  # arguments with which rows cannot be left to projections
         add_pre_hook(layer.attention, self.before_attention)
         self.attach()
 
@@ -43,10 +44,10 @@ class KeptKeys(LayerHook):
     @stays_eager
     def before_attention(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         self.layer.check(module)
-        if module.to_k is not self.projections[0] or module.to_v is not self.projections[1]:
+        parts, (to_k, to_v) = module._modules, self.projections
+        if parts["to_k"] is not to_k or parts["to_v"] is not to_v:
             self.attach_while_tracing() if torch.compiler.is_compiling() else self.attach()
-        special = self.layer.extra_tokens, *self.layer.masks
-        if not any(kwargs.get(name) is not None for name in special):
+        if not kwargs or all(kwargs.get(name) is None for name in self.special):
             return None
         x = first(args, kwargs)  # (batch, tokens, channels)
         given = kwargs.get(self.layer.context) is not None or (len(args) > 1 and args[1] is not None)
@@ -78,35 +79,38 @@ class KeptKeys(LayerHook):
         if x is state.source:
             kept, state.source, state.kept = state.kept, None, None
             return kept
-        rows = self.rows_for(x)
-        if rows is not None:
-            state.source, state.kept = x, x.index_select(1, rows)  # (batch, kept, channels)
-        return None if rows is None else state.kept
+        rows = self.rows_in_call(x)
+        if rows is None:
+            return None
+        state.source, state.kept = x, x.index_select(1, rows)  # (batch, kept, channels)
+        return state.kept
 
     @stays_eager
     def rows_for(self, x: Tensor) -> Tensor | None:
         """The rows of these tokens that are kept in this call; None where all are."""
-        if self.layer.needs_all_keys(self.layer.attention):
+        return self.rows_in_graph(x) if torch.compiler.is_compiling() else self.rows_outside(x)
+
+    def rows_in_graph(self, x: Tensor) -> Tensor | None:
+        table, phase = self.table_in_graph(x.shape[1]), self.context.inputs.phase.to(x.device)
+        if not isinstance(table, RowTable) or self.layer.needs_all_keys(self.layer.attention):
             return None
-        if torch.compiler.is_compiling():
-            table, phase = self.table_in_graph(x.shape[1]), self.context.inputs.phase.to(x.device)
-            return kept_rows(table, phase) if isinstance(table, RowTable) else None
-        return self.rows_for_call(x)
+        return kept_rows(table, phase)
 
     @outside_graphs
-    def rows_for_call(self, x: Tensor) -> Tensor | None:
-        block = self.context.state.block
-        layout = self.layout_of(x, block) if block is not None and block.call.active else None
-        if block is None or layout is None:
-            return None
-        table = self.context.tables.find(self.number, layout, x.device, pin=self.context.state.capturing)
-        phase = self.context.phase_for(block.call, x.device)
-        return kept_rows(table, phase) if isinstance(table, RowTable) else None
+    def rows_outside(self, x: Tensor) -> Tensor | None:
+        return self.rows_in_call(x)
 
-    def layout_of(self, x: Tensor, block: BlockCall) -> Layout | None:
-        """What these tokens are: those of the grid, or of its tiles; None where they are something else."""
-        if x.shape[1] == block.tokens:
-            return (block.grid,)
+    def rows_in_call(self, x: Tensor) -> Tensor | None:
+        context = self.context
+        block, capturing = context.state.block, context.state.capturing
+        if block is None or not block.call.active or self.layer.needs_all_keys(self.layer.attention):
+            return None
+        layout = (block.grid,) if x.shape[1] == block.tokens else self.tiles_of(x, block)
+        table = None if layout is None else context.tables.find(self.number, layout, x.device, pin=capturing)
+        return kept_rows(table, context.phase_for(block.call, x.device)) if isinstance(table, RowTable) else None
+
+    def tiles_of(self, x: Tensor, block: BlockCall) -> Layout | None:
+        """The tiles of the grid that these tokens are; None where they are something else, or it cannot be told."""
         tiles = x.shape[0] // block.batch
         if tiles > 1 and x.shape[0] * x.shape[1] == block.batch * block.tokens:
             tile = tile_of(block.grid, tiles)

@@ -41,6 +41,11 @@ class ThreadState(threading.local):
         self.source: Tensor | None = None  # the tokens whose kept rows were selected last
         self.kept: Tensor | None = None
 
+    @property
+    def is_inference(self) -> bool:
+        """Whether a model is being computed without gradients, of which nothing is ever computed again."""
+        return self.in_model and not self.training
+
     def __reduce__(self) -> Any:
         return ThreadState, ()
 

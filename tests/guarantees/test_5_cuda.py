@@ -1,11 +1,15 @@
 """What only a GPU can show: graphs that are captured and replayed, and devices that differ."""
 
+import contextlib
 import copy
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from diffusers import UNet2DConditionModel
+from torch.utils.checkpoint import checkpoint
 
 import todome
 
@@ -110,3 +114,76 @@ def test_removing_restores_the_dense_bits():
         with todome.apply(unet, reduction) as patch:
             assert not torch.equal(outputs(unet, patch, given, steps=1)[0], dense)
     assert torch.equal(unet(*given).sample, dense)
+
+
+def test_a_window_is_refused_while_a_graph_is_captured():
+    unet, given = tiny_unet().cuda().half(), inputs()
+    patch = todome.apply(unet, todome.Downsample(factor=2, stop=0.5))
+    outputs(unet, patch, given, steps=2)
+    patch.at(0, 6)
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match=r"in a CUDA graph, which cannot change with the step"):  # noqa: SIM117
+        with torch.cuda.graph(graph):
+            unet(*given)
+
+
+@pytest.mark.parametrize("reduction", [REDUCTIONS[0], REDUCTIONS[-1]], ids=str)
+def test_threads_on_one_gpu_draw_what_they_draw_alone(reduction):
+    unet = tiny_unet().cuda().half()
+    patch = todome.apply(unet, reduction)
+    sizes = [(32, 34), (24, 40), (40, 24), (34, 32)]
+    jobs = [(step, torch.randn(2, 4, *size, device="cuda").half()) for step, size in enumerate(sizes)]
+
+    def draw(job):
+        step, x = job
+        results = []
+        for number in range(6):
+            patch.at((step + number) % 6, 6)
+            results.append(unet(x, torch.tensor(500, device="cuda"), inputs()[2]).sample.clone())
+        return torch.stack(results)
+
+    alone = [draw(job) for job in jobs]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        together = list(pool.map(draw, jobs))
+    assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradients_of_blocks_that_another_thread_computes_again(reentrant):
+    """Backward passes on a GPU run in threads of autograd's own."""
+
+    def gradients(checkpointed: bool) -> list[torch.Tensor]:
+        unet = tiny_unet().cuda().train().requires_grad_()
+        if checkpointed:
+            unet.enable_gradient_checkpointing(partial(checkpoint, use_reentrant=reentrant))
+        patch, loss = todome.apply(unet, todome.Downsample(factor=(2, 2))), 0.0
+        for step in (1, 2):
+            patch.at(step, 6)
+            x, t, text = inputs(dtype=torch.float32)
+            loss = loss + unet(x.requires_grad_(), t, text).sample.square().mean()
+        patch.at(5, 6)
+        return list(torch.autograd.grad(loss, list(unet.parameters()))) if not reentrant else backward(unet, loss)
+
+    def backward(unet, loss) -> list[torch.Tensor]:
+        loss.backward()
+        return [parameter.grad for parameter in unet.parameters()]
+
+    for again, plain in zip(gradients(True), gradients(False), strict=True):
+        torch.testing.assert_close(again, plain, rtol=1e-3, atol=1e-4)
+
+
+def test_activations_offloaded_to_the_cpu_are_right_or_refused():
+    def gradients(offload: bool, steps: tuple[int, ...]) -> list[torch.Tensor]:
+        unet = tiny_unet().cuda().train().requires_grad_()
+        unet.enable_gradient_checkpointing()
+        patch, loss = todome.apply(unet, todome.Downsample(factor=(2, 2))), 0.0
+        with torch.autograd.graph.save_on_cpu() if offload else contextlib.nullcontext():
+            for step in steps:
+                patch.at(step, 6)
+                loss = loss + unet(*inputs(dtype=torch.float32)).sample.square().mean()
+        return list(torch.autograd.grad(loss, list(unet.parameters())))
+
+    for again, plain in zip(gradients(True, (3,)), gradients(False, (3,)), strict=True):
+        torch.testing.assert_close(again, plain, rtol=1e-3, atol=1e-4)
+    with pytest.raises(RuntimeError, match="cannot be told from another one"):
+        gradients(True, (1, 2))

@@ -105,7 +105,7 @@ class Patch:
             for number, layer in enumerate(self._layers):
                 if model_of_layer[number] is model and layer.level in self._settings:
                     if layer.holder not in readers:
-                        readers[layer.holder] = GridReader(layer, len(readers), context)
+                        readers[layer.holder] = GridReader(layer, context)
                     hook(layer, number, readers[layer.holder], context)
             RootHook(model, list(readers.values()), context)
 

@@ -66,6 +66,10 @@ def test_replayed_graph_gives_the_eager_result_at_every_step(reduction):
         assert torch.equal(result, expected), f"step {step}"
 
 
+def reduction_is_still(reduction) -> bool:
+    return getattr(reduction, "phase", None) == "fixed"
+
+
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
 def test_compiled_graph_gives_the_eager_result_without_recompiling(reduction):
     torch.compiler.reset()
@@ -76,7 +80,8 @@ def test_compiled_graph_gives_the_eager_result_without_recompiling(reduction):
     outputs(compiled, patch, given, steps=1)
     with torch._dynamo.config.patch(error_on_recompile=True):
         for expected, result in zip(eager, outputs(compiled, patch, given), strict=True):
-            torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(result, expected, rtol=5e-3, atol=5e-3)
+    assert reduction_is_still(reduction) or not torch.allclose(eager[0], eager[1], rtol=5e-3, atol=5e-3)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
@@ -156,7 +161,7 @@ def test_gradients_of_blocks_that_another_thread_computes_again(reentrant):
         unet = tiny_unet().cuda().train().requires_grad_()
         if checkpointed:
             unet.enable_gradient_checkpointing(partial(checkpoint, use_reentrant=reentrant))
-        patch, loss = todome.apply(unet, todome.Downsample(factor=(2, 2))), 0.0
+        patch, loss = todome.apply(unet, todome.Downsample(factor=(2, 2))), torch.zeros((), device="cuda")
         for step in (1, 2):
             patch.at(step, 6)
             x, t, text = inputs(dtype=torch.float32)
@@ -176,7 +181,7 @@ def test_activations_offloaded_to_the_cpu_are_right_or_refused():
     def gradients(offload: bool, steps: tuple[int, ...]) -> list[torch.Tensor]:
         unet = tiny_unet().cuda().train().requires_grad_()
         unet.enable_gradient_checkpointing()
-        patch, loss = todome.apply(unet, todome.Downsample(factor=(2, 2))), 0.0
+        patch, loss = todome.apply(unet, todome.Downsample(factor=(2, 2))), torch.zeros((), device="cuda")
         with torch.autograd.graph.save_on_cpu() if offload else contextlib.nullcontext():
             for step in steps:
                 patch.at(step, 6)

@@ -18,17 +18,18 @@ from .state import BlockCall
 class GridReader(Hook):
     """Notes the grid of the tokens that the layers inside a holder are about to see.
 
-    Graphs find the tables of their layers in `GraphInputs`, where they are exchanged outside of graphs when the size
-    changes: one compiled graph serves all sizes. Where the whole model is inside of a larger graph, nothing runs
-    outside, and there is one graph for each grid.
+    Graphs find the tables of their layers on attributes (`LayerHook.graph_table`), exchanged outside of graphs
+    when the size changes: one compiled graph serves all sizes. Where the whole model is inside of a larger graph,
+    nothing runs outside, and there is one graph for each grid.
     """
 
-    def __init__(self, layer: Any, number: int, context: Context) -> None:
+    def __init__(self, layer: Any, context: Context) -> None:
         super().__init__(context)
-        self.grid_of, self.scale, self.number = layer.grid_of, layer.scale, number
+        self.grid_of, self.scale = layer.grid_of, layer.scale
         self.memory = Memory()
         self.layers: list[LayerHook] = []
-        self.provided: tuple[Any, ...] = ()  # the grid and the device of the tables in GraphInputs
+        self.provided: tuple[Any, ...] = ()  # the grid and the device that the graph_tables are for
+        self.graph_grid: Tensor | None = None  # that grid as the size of a tensor, which may be a symbol in a graph
         self.own_grid: Grid | None = None  # of a graph that cannot use them
         add_pre_hook(layer.holder, self.before)
 
@@ -56,10 +57,9 @@ class GridReader(Hook):
     def provide_tables(self, grid: Grid, device: torch.device) -> None:
         """Puts the tables for this grid where graphs find them."""
         if (grid, device) != self.provided:
-            inputs, tables = self.context.inputs, self.context.tables
-            inputs.tables.update({layer.number: tables.find(layer.number, (grid,), device) for layer in self.layers})
-            inputs.grids[self.number] = torch.empty((), device=device).expand(grid)
-            self.provided = grid, device
+            for layer in self.layers:
+                layer.graph_table = self.context.tables.find(layer.number, (grid,), device)
+            self.provided, self.graph_grid = (grid, device), torch.empty((), device=device).expand(grid)
 
     def expect(self, latents: Tensor) -> None:
         """The same for the grid that these latents lead to. A graph that finds another one does without."""
@@ -67,12 +67,11 @@ class GridReader(Hook):
         try:
             self.provide_tables(grid, latents.device)
         except ValueError:
-            self.context.inputs.grids.pop(self.number, None)  # too small for the factor: said when it is really met
-            self.provided = ()
+            self.provided, self.graph_grid = (), None  # too small for the factor: said when it is really met
 
     def before_in_graph(self, x: Tensor) -> None:
         self.note_graph()
-        grid, known = self.grid_of(x), self.context.inputs.grids.get(self.number)
+        grid, known = self.grid_of(x), self.graph_grid
         if known is not None and grid[0] == known.shape[0] and grid[1] == known.shape[1]:
             self.own_grid = None
             return
@@ -94,7 +93,7 @@ class GridReader(Hook):
         return True
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"provided": ()}
+        return self.__dict__ | {"provided": (), "graph_grid": None}
 
 
 class LayerHook(Hook):
@@ -104,11 +103,15 @@ class LayerHook(Hook):
         super().__init__(context)
         self.layer, self.number, self.reader = layer, number, reader
         self.memory = Memory()
-        self.own_tables: dict[Grid, Table | None] = {}  # for graphs that cannot use those of GraphInputs
+        self.graph_table: Table | None = None  # for the grid that the reader provides
+        self.own_tables: dict[Grid, Table | None] = {}  # for graphs that cannot use it
         reader.layers.append(self)
         add_pre_hook(layer.block, self.before_block)
         if layer.recomputed is not None:
             add_pre_hook(layer.recomputed, self.before_inside)
+
+    def refresh(self) -> None:
+        """Follows what was changed on the layer since the last call. Called outside of graphs."""
 
     @stays_eager
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -130,13 +133,12 @@ class LayerHook(Hook):
 
     def table_in_graph(self, tokens: int) -> Table | None:
         """The table for so many tokens, in a graph; None where they are not those of the grid."""
-        own, inputs = self.reader.own_grid, self.context.inputs
-        if not inputs.active:
+        own, grid = self.reader.own_grid, self.reader.graph_grid
+        if not self.context.inputs.active:
             return None
         if own is not None:
             return self.own_tables.get(own) if tokens == math.prod(own) else None
-        grid = inputs.grids.get(self.reader.number)
-        return inputs.tables.get(self.number) if grid is not None and tokens == grid.numel() else None
+        return self.graph_table if grid is not None and tokens == grid.numel() else None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"own_tables": {}}
+        return self.__dict__ | {"graph_table": None, "own_tables": {}}

@@ -36,17 +36,14 @@ class KeptKeys(LayerHook):
         for module in self.projections:
             add_argument_hook(module, self.before_projection)
 
-    @torch.compiler.assume_constant_result
-    def attach_while_tracing(self) -> bool:
-        self.attach()
-        return True
+    def refresh(self) -> None:
+        self.layer.check(self.layer.attention)
+        parts, (to_k, to_v) = self.layer.attention._modules, self.projections
+        if parts["to_k"] is not to_k or parts["to_v"] is not to_v:
+            self.attach()
 
     @stays_eager
     def before_attention(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
-        self.layer.check(module)
-        parts, (to_k, to_v) = module._modules, self.projections
-        if parts["to_k"] is not to_k or parts["to_v"] is not to_v:
-            self.attach_while_tracing() if torch.compiler.is_compiling() else self.attach()
         if not kwargs or all(kwargs.get(name) is None for name in self.special):
             return None
         x = first(args, kwargs)  # (batch, tokens, channels)

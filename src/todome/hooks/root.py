@@ -35,7 +35,7 @@ class RootHook(Hook):
 
     def __init__(self, root: nn.Module, readers: list[GridReader], context: Context) -> None:
         super().__init__(context)
-        self.readers = readers
+        self.readers, self.layers = readers, [layer for reader in readers for layer in reader.layers]
         self.memory = Memory()
         self.warns = getattr(self.clock.reduction, "factor", None) == "auto"
         self.expected: tuple[Any, ...] = ()
@@ -73,6 +73,8 @@ class RootHook(Hook):
         state.in_model, state.recomputed_holder, state.capturing = True, None, capturing
         self.context.inputs.begin_call(state.call, latents.device)
         self.expect(latents)
+        for layer in self.layers:
+            layer.refresh()
 
     def next_call(self, timestep: Any, capturing: bool) -> Call:
         reduction = self.clock.reduction

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from ..steps.clock import Call
 from ..tokens.grid import Grid
 from ..tokens.matching import Matching
-from ..tokens.tables import Table
 
 PHASE = "todome_phase"  # the buffer of a patched model that holds the phase index; in no state dict
 
@@ -51,17 +50,15 @@ class ThreadState(threading.local):
 
 
 class GraphInputs:
-    """What graphs of one model read: whether the reduction is on, the phase as a tensor, and tables.
+    """What graphs of one model read: whether the reduction is on, and the phase as a tensor.
 
     `active` is a Python bool, hence two compiled graphs at most. The phase is a buffer of one element on the model's
     device that is overwritten in place, so that replayed graphs see it move. Where a backward pass may still read it, a
-    new tensor is allocated instead. The tables are those of the size that the model was called with last.
+    new tensor is allocated instead.
     """
 
     def __init__(self, root: nn.Module) -> None:
         self.root = root
-        self.grids: dict[int, Tensor] = {}  # by the number of a holder; as the sizes of tensors, which may be symbols
-        self.tables: dict[int, Table | None] = {}  # by the number of a layer
         self.active = True
         self.phase_index = 0
         root.register_buffer(PHASE, self.new_phase(torch.device("cpu")), persistent=False)
@@ -116,8 +113,7 @@ class GraphInputs:
             return torch.full((1,), self.phase_index, dtype=torch.long, device=device)
 
     def __getstate__(self) -> dict[str, Any]:
-        fresh = {"matching": None, "merging": False, "captured": False, "traced": False, "grids": {}, "tables": {}}
-        return self.__dict__ | fresh
+        return self.__dict__ | {"matching": None, "merging": False, "captured": False, "traced": False}
 
 
 class CallLock:

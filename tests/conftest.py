@@ -18,7 +18,7 @@ from zoo import small_unet, tiny_pipeline
 
 from todome.tools.pipelines import open_pipeline
 
-LONGEST = {"test_quality.py", "test_5_compile.py"}
+LONGEST = {"test_quality.py", "test_5_compile.py", "test_processes.py", "test_compiled.py"}
 
 
 def pytest_configure() -> None:

@@ -148,6 +148,7 @@ def test_other_hosts(host: Any, kind: type):
     assert_same([job(0), job(1)], target)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_called_by_one_thread_at_a_time():
     torch._dynamo.reset()
     model = mini_unet()

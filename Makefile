@@ -40,7 +40,7 @@ notebook: setup
 test: setup
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-# The core and its guarantees, without what compiles: for the inner loop.
+# The core and its guarantees, on one host of each kind and without what compiles: for the inner loop.
 quick: setup
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" tests/core tests/surface tests/steps tests/guarantees
 

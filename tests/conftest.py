@@ -18,16 +18,20 @@ from zoo import small_unet, tiny_pipeline
 
 from todome.tools.pipelines import open_pipeline
 
-LONGEST = {"test_quality.py", "test_5_compile.py"}
+LONGEST = {"test_quality.py", "test_5_compile.py", "test_5_graphs.py", "test_processes.py", "test_compiled.py"}
 
 
 def pytest_configure() -> None:
     torch.set_num_threads(1)  # pytest-xdist runs one worker per core
 
 
+@pytest.hookimpl(tryfirst=True)  # before those are left out that the command line does not want
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those that take longest go first, so that no worker is left with one when the others have nothing to do."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
+    for item in items:
+        if item.path.name in LONGEST:
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

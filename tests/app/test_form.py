@@ -9,8 +9,9 @@ from todome import Downsample, Merge
 from todome.tools.app.form import Form
 from todome.tools.app.limits import Limits, default_limits
 from todome.tools.app.presets import first_form, presets
+from todome.tools.devices import reachable_device
 from todome.tools.generate import Settings
-from todome.tools.pipelines import SCHEDULERS, reachable_device
+from todome.tools.schedulers import SCHEDULERS
 
 WITHIN = Limits(**LIMITS)
 WEB = SMALL._replace(height=96.0, steps=2.0, seed=5.0)  # as a browser sends numbers

@@ -1,5 +1,6 @@
 """What the tests of the guarantees share: over which hosts they run, and what they compare."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,12 +11,20 @@ from zoo import ZOO, Host, host_named, model_of, reduced_everywhere
 import todome
 from todome import Downsample, Merge
 
-over_zoo = pytest.mark.parametrize("host", ZOO, ids=str)
+QUICK = {"sd1", "sdxl", "gligen", "svd", "ldm1", "sgm"}  # hosts that `make quick` tries, one of each kind
 both = pytest.mark.parametrize("kind", [Downsample, Merge])
 
 
+def over(hosts: Iterable[Host]) -> Any:
+    cases = [host if host.name in QUICK else pytest.param(host, marks=pytest.mark.slow) for host in hosts]
+    return pytest.mark.parametrize("host", cases, ids=str)
+
+
+over_zoo = over(ZOO)
+
+
 def among(*names: str) -> Any:
-    return pytest.mark.parametrize("host", [host_named(name) for name in names], ids=str)
+    return over(map(host_named, names))
 
 
 def reduced(host: Host, target: Any, kind: type, step: int = 3, **changes: Any) -> Tensor:

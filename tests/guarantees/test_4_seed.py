@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from promises import among, both, gradients, over_zoo, reduced
+from promises import among, both, gradients, over, over_zoo, reduced
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 from zoo import ZOO, Host, ldm_unet, noise, picture, recorded, reduced_everywhere, run
@@ -86,7 +86,7 @@ def with_checkpoints(host: Host) -> Any:
 CHECKPOINTED = [
     host for host in ZOO if getattr(host.build(), "_supports_gradient_checkpointing", False) or host.name == "ldm1"
 ]
-over_checkpointed = pytest.mark.parametrize("host", CHECKPOINTED, ids=str)
+over_checkpointed = over(CHECKPOINTED)
 # ldm's own checkpoint asks for autocast on a GPU, in the way of years ago.
 ldm_checkpoint_warns = pytest.mark.filterwarnings(
     r"ignore:torch.get_autocast_gpu_dtype\(\) is deprecated:DeprecationWarning",

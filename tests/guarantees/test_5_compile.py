@@ -145,13 +145,13 @@ def test_compile_repeated_blocks_of_a_deep_model(reduction: Any, counter: Compil
 
 @both
 @pytest.mark.parametrize("host", [host_named(name) for name in ("sdxl", "sgm")], ids=str)
-def test_other_hosts_are_one_graph_too(host: Host, reduction: Any, counter: CompileCounterWithBackend):
+def test_other_hosts_are_one_graph_too(host: Host, reduction: Any, tracer: CompileCounterWithBackend):
     model = host.build()
     patch = todome.apply(model, reduction)
     eager = steps_of(model, patch, 4, **host.inputs())
     with torch._dynamo.config.patch(error_on_recompile=True):
-        outputs = steps_of(torch.compile(model, fullgraph=True, backend=counter), patch, 4, **host.inputs())
-    assert counter.frame_count == 1
+        outputs = steps_of(torch.compile(model, fullgraph=True, backend=tracer), patch, 4, **host.inputs())
+    assert tracer.frame_count == 1
     assert_same_run(outputs, eager)
 
 

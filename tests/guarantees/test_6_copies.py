@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from diffusers import ModelMixin
-from promises import among, both, hook_tables, over_zoo
+from promises import among, both, hook_tables, over, over_zoo
 from zoo import ZOO, Host, picture, reduced_everywhere
 
 import todome
@@ -79,7 +79,7 @@ def test_removing_from_the_original_leaves_the_copy(host: Host):
 FROM_DIFFUSERS = [host for host in ZOO if isinstance(host.build(), ModelMixin)]
 
 
-@pytest.mark.parametrize("host", FROM_DIFFUSERS, ids=str)
+@over(FROM_DIFFUSERS)
 def test_save_pretrained_saves_the_dense_model(host: Host, tmp_path: Any):
     model = host.build()
     dense = host.run(model)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from promises import among, both, gradients, over_zoo, reduced, tensors_in
+from promises import among, both, gradients, over, over_zoo, reduced, tensors_in
 from torch import Tensor
 from torch.utils._pytree import tree_map
 from zoo import (
@@ -113,7 +113,7 @@ CASTABLE = [host for host in ZOO if not host.name.startswith("ldm")]  # ldm cast
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @both
-@pytest.mark.parametrize("host", CASTABLE, ids=str)
+@over(CASTABLE)
 def test_half_precision_is_close_to_single(host: Host, kind: type, dtype: torch.dtype):
     target = host.build()
     patch = todome.apply(target, reduced_everywhere(kind, host, **({"random": False} if kind is Merge else {})))

@@ -4,6 +4,7 @@ import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -34,22 +35,41 @@ class Rendezvous:
     """Has threads wait for each other in the middle of the model, so that their calls surely overlap."""
 
     def __init__(self, parties: int) -> None:
-        self.barrier = threading.Barrier(parties)
+        self.parties, self.waiting, self.meetings = parties, 0, 0
+        self.changed = threading.Condition()
 
     def wait(self, *_: Any) -> None:
-        if self.barrier.n_waiting < self.barrier.parties and not self.barrier.broken:
-            try:
-                self.barrier.wait(timeout=0.1)
-            except threading.BrokenBarrierError:
-                self.barrier.reset()  # another thread is done
+        with self.changed:
+            meeting, self.waiting = self.meetings, self.waiting + 1
+            self.go_on_if_complete()
+            assert self.changed.wait_for(lambda: self.meetings > meeting, timeout=60)
+
+    def leave(self) -> None:
+        """By a thread that is done: the others no longer wait for it."""
+        with self.changed:
+            self.parties -= 1
+            self.go_on_if_complete()
+
+    def go_on_if_complete(self) -> None:
+        if self.waiting >= self.parties:
+            self.waiting, self.meetings = 0, self.meetings + 1
+            self.changed.notify_all()
 
 
-def meet_in(model: nn.Module, parties: int) -> None:
-    """At every attention, just before it is called: after a grid was read and tokens were matched."""
-    rendezvous = Rendezvous(parties)
+def meet_in(model: nn.Module, jobs: list[Callable[[], Tensor]]) -> list[Callable[[], Tensor]]:
+    """The jobs, which now meet at every attention, just before it: after a grid was read and tokens were matched."""
+    rendezvous = Rendezvous(len(jobs))
     for name, module in model.named_modules():
         if name.endswith(("attn1", "norm1")):
             module.register_forward_pre_hook(rendezvous.wait)
+
+    def with_others(job: Callable[[], Tensor]) -> Tensor:
+        try:
+            return job()
+        finally:
+            rendezvous.leave()
+
+    return [partial(with_others, job) for job in jobs]
 
 
 def together(jobs: list[Callable[[], Tensor]]) -> list[Tensor]:
@@ -66,8 +86,7 @@ def request(pipeline: Any, scheduler: Any, **options: Any) -> Callable[[], Tenso
 
 def assert_same(jobs: list[Callable[[], Tensor]], model: nn.Module) -> None:
     alone = [job() for job in jobs]
-    meet_in(model, len(jobs))
-    for one, other in zip(together(jobs), alone, strict=True):
+    for one, other in zip(together(meet_in(model, jobs)), alone, strict=True):
         assert torch.equal(one, other)
     assert len({picture.sum().item() for picture in alone}) == len(alone)
 
@@ -129,6 +148,7 @@ def test_other_hosts(host: Any, kind: type):
     assert_same([job(0), job(1)], target)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_called_by_one_thread_at_a_time():
     torch._dynamo.reset()
     model = mini_unet()

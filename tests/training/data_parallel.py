@@ -20,24 +20,26 @@ STEP, STEPS, PICTURES = 5, 20, 4
 
 
 def learn(rank: int, ranks: int) -> list[dict[str, Any]]:
-    """What one process makes of its share of every batch: driven by `at`, and then twice by its calls alone."""
+    """What one process makes of its share of every batch: twice by its calls alone, and then driven by `at`."""
     found = []
     for reduction in REDUCTIONS:
         torch.manual_seed(0)
         model: Any = UNet2DConditionModel()
         shared = model if ranks == 1 else torch.nn.parallel.DistributedDataParallel(model)
         todome.apply(shared, reduction)
-        found += [step(model, shared, share(rank, ranks)) for _ in range(2)]
+        found += [step(model, shared, share(rank, ranks, later)) for later in range(2)]
         todome.apply(shared, reduction).at(STEP, STEPS)
         found.append(step(model, shared, share(rank, ranks)))
     return found
 
 
-def share(rank: int, ranks: int) -> list[Tensor]:
+def share(rank: int, ranks: int, later: int = 0) -> list[Tensor]:
+    """A rank's share of a batch; its timesteps are lower by `later`, by which calls are told apart."""
     generator = torch.Generator().manual_seed(1)
     latents = torch.randn(PICTURES, 4, 9, 11, generator=generator)
     words = torch.randn(PICTURES, 5, WIDTH, generator=generator)
-    return [one.chunk(ranks)[rank] for one in (latents, torch.arange(PICTURES) * 200, words)]
+    timesteps = torch.arange(PICTURES) * 200 + 1 - later
+    return [one.chunk(ranks)[rank] for one in (latents, timesteps, words)]
 
 
 def step(model: Any, shared: Any, batch: list[Tensor]) -> dict[str, Any]:

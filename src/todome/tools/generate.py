@@ -124,8 +124,3 @@ def complete_settings(pipe: Any, settings: Settings, size: Size) -> Settings:
         device=str(pipe.device),
         dtype=str(pipe.dtype).removeprefix("torch."),
     )
-
-
-# Old names, for modules that still import them.
-as_made = complete_settings
-recommended = recommended_settings

@@ -102,12 +102,3 @@ def check_size(pipe: Any, size: Size) -> None:
 
 def format_size(size: Sequence[int]) -> str:
     return "x".join(map(str, size))
-
-
-# Names that have moved, for modules that still import them from here.
-from .devices import DTYPES as DTYPES  # noqa: E402
-from .schedulers import SCHEDULERS as SCHEDULERS  # noqa: E402
-from .schedulers import sampler_title as sampler_title  # noqa: E402
-from .schedulers import use_scheduler as scheduled  # noqa: E402, F401
-
-clear_about_memory = explain_out_of_memory

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ...errors import invalid_value
 from ...reductions import Downsample, Merge, Reduction
 from ..generate import Settings
-from ..pipelines import SCHEDULERS
+from ..schedulers import SCHEDULERS
 from .limits import GUIDANCE, SEEDS, SMALLEST, Limits, check_choice, check_number, check_text, check_whole
 
 METHODS = ("todome", "ToDo", "ToMe", "dense")  # as they are called on the page

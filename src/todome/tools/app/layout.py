@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from ..pipelines import SCHEDULERS
+from ..schedulers import SCHEDULERS
 from . import views
 from .form import METHODS, OWN, STRIDES, Form
 from .limits import GUIDANCE, SMALLEST, Limits

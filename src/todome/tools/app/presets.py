@@ -3,10 +3,10 @@
 from typing import Any, NamedTuple
 
 from ...reductions import Downsample
-from ..generate import recommended
 from ..measuring.methods import within_stride
 from ..measuring.subjects import own_size
 from ..pipelines import EMBEDDED, Size, format_size
+from ..settings import recommended_settings
 from .form import Form
 from .limits import Limits
 
@@ -32,7 +32,7 @@ def presets(model: str, pipe: Any, limits: Limits) -> list[Preset]:
 
 
 def own_preset(model: str, pipe: Any) -> Preset:
-    known = recommended(model)
+    known = recommended_settings(model)
     width, height = size = known.size or own_size(pipe)
     factor = known.reduction.factor if isinstance(known.reduction, Downsample) else "auto"
     factors = {"auto": True} if factor == "auto" else {"auto": False, "factor": factor, "factor2": 1}

@@ -6,8 +6,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ...reductions import Merge, Reduction, as_tuple
+from ..devices import reachable_device, torch_dtype
 from ..generate import Settings
-from ..pipelines import EMBEDDED, SCHEDULERS, format_size, reachable_device, torch_dtype
+from ..pipelines import EMBEDDED, format_size
+from ..schedulers import SCHEDULERS
 from .session import Run, SavedPicture
 
 

@@ -16,8 +16,9 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from ...errors import invalid_value
+from ..devices import reachable_device
 from ..generate import Settings
-from ..pipelines import open_pipeline, reachable_device
+from ..pipelines import open_pipeline
 from .filter import KnownHosts, RequestFilter
 from .limits import Limits, default_limits
 from .page import AppContext, build
@@ -29,14 +30,6 @@ HERE = Path(__file__).parent
 CLOSE_SECONDS = 1.0  # how long connections are given to end when the page is closed
 PREFIX = "todome-app-"  # of the temporary folder
 open_folders: set[Path] = set()  # of the pages that this process serves
-HEADERS = {
-    b"content-security-policy": (
-        b"default-src 'self'; img-src 'self' data: blob:; font-src 'self' data:; style-src 'self' 'unsafe-inline'; "
-        b"script-src 'self' 'unsafe-inline' 'unsafe-eval'; object-src 'none'; frame-ancestors 'none'; base-uri 'self'"
-    ),
-    b"referrer-policy": b"no-referrer",
-    b"x-content-type-options": b"nosniff",
-}
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from ..demo import BRIGHTER, as_tensor
 from ..generate import Generated, Settings
 from ..measuring.comparing import measures_at
 from ..metrics import LPIPS
-from ..pictures import difference, webp_uri, write_png
+from ..pictures import BRIGHTER, as_tensor, difference, webp_uri, write_png
 from .form import Form
 from .session import Run, SavedPicture
 from .worker import Check, Drawing

@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...reductions import Downsample, Reduction, as_tuple
-from ..demo import BRIGHTER
 from ..generate import Settings
 from ..measuring.comparing import SAME
+from ..measuring.measure_texts import LPIPS, PSNR, SSIM
+from ..pictures import BRIGHTER
 from ..pipelines import format_size
 from ..templates import load_template
 from .reproduce import command, settings_to_repeat, snippet
 from .session import Run, Session
 from .worker import Progress
 
-PSNR = "How close the pixels are to dense. Above some 40 dB differences are hard to see."
-SSIM = "How alike structures are; 1 is the same."
-LPIPS = "How different the pictures look to a network that was trained on people's judgement; 0 is the same."
 SPEED = "How many times as fast as dense, the whole pipeline, without the previews."
 MEMORY = "Memory of the GPU at its peak."
 SAME_PICTURE = (

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from ..pipelines import EMBEDDED
-from .options import DEVICE, DTYPE, by_default, present
+from .options import DEVICE, DTYPE, by_default, without_none
 
-drawn = partial(typer.Option, rich_help_panel="What is drawn")
-reached = partial(typer.Option, rich_help_panel="Who can reach it")
-limited = partial(typer.Option, rich_help_panel="What visitors may ask for")
+model_option = partial(typer.Option, rich_help_panel="What is drawn")
+network_option = partial(typer.Option, rich_help_panel="Who can reach it")
+limit_option = partial(typer.Option, rich_help_panel="What visitors may ask for")
 
 PIPELINE = "A text-to-image pipeline of diffusers." + by_default(f"{EMBEDDED}, which is embedded")
 HOST = "Where to listen; 0.0.0.0 is for everybody who can reach this machine, by its name or any of its addresses."
@@ -30,20 +30,20 @@ UNGUARDED = (
 
 
 def serve(
-    model: Annotated[str, drawn(metavar="FOLDER_OR_HUB_ID", help=PIPELINE, show_default=False)] = EMBEDDED,
-    device: Annotated[str, drawn(metavar="NAME", help=DEVICE)] = "auto",
-    dtype: Annotated[str, drawn(metavar="NAME", help=DTYPE)] = "auto",
-    host: Annotated[str, reached(metavar="ADDRESS", help=HOST)] = "127.0.0.1",
-    port: Annotated[int, reached(min=1, max=65535)] = 7860,
+    model: Annotated[str, model_option(metavar="FOLDER_OR_HUB_ID", help=PIPELINE, show_default=False)] = EMBEDDED,
+    device: Annotated[str, model_option(metavar="NAME", help=DEVICE)] = "auto",
+    dtype: Annotated[str, model_option(metavar="NAME", help=DTYPE)] = "auto",
+    host: Annotated[str, network_option(metavar="ADDRESS", help=HOST)] = "127.0.0.1",
+    port: Annotated[int, network_option(min=1, max=65535)] = 7860,
     auth: Annotated[
-        str | None, reached(metavar="USER:PASSWORD", envvar="TODOME_APP_AUTH", help=AUTH, show_default=False)
+        str | None, network_option(metavar="USER:PASSWORD", envvar="TODOME_APP_AUTH", help=AUTH, show_default=False)
     ] = None,
-    hostname: Annotated[list[str] | None, reached(metavar="NAME", help=HOSTNAME, show_default=False)] = None,
-    open_it: Annotated[bool, reached("--open", help="Open it in the browser.")] = False,
-    max_size: Annotated[int | None, limited(metavar="PX", help=SIDE)] = None,
-    max_steps: Annotated[int | None, limited(metavar="N", help=STEPS)] = None,
-    max_prompt: Annotated[int | None, limited(metavar="N", help=PROMPT)] = None,
-    max_disk: Annotated[int | None, limited(metavar="MB", min=1, max=10**9, help=DISK)] = None,
+    hostname: Annotated[list[str] | None, network_option(metavar="NAME", help=HOSTNAME, show_default=False)] = None,
+    open_it: Annotated[bool, network_option("--open", help="Open it in the browser.")] = False,
+    max_size: Annotated[int | None, limit_option(metavar="PX", help=SIDE)] = None,
+    max_steps: Annotated[int | None, limit_option(metavar="N", help=STEPS)] = None,
+    max_prompt: Annotated[int | None, limit_option(metavar="N", help=PROMPT)] = None,
+    max_disk: Annotated[int | None, limit_option(metavar="MB", min=1, max=10**9, help=DISK)] = None,
 ) -> None:
     """Opens a page on which anyone can draw dense and reduced pictures and compare them.
 
@@ -57,7 +57,7 @@ def serve(
     from ..generate import Settings
 
     address = Address(host, port, credentials(auth), tuple(hostname or ()))
-    limits = present(side=max_size, steps=max_steps, prompt=max_prompt, disk=max_disk and max_disk * 10**6)
+    limits = without_none(side=max_size, steps=max_steps, prompt=max_prompt, disk=max_disk and max_disk * 10**6)
     with interrupt_on_signals(remove_open_folders):
         with (
             serve_page(Settings(model=model, device=device, dtype=dtype), address, limits) as served,

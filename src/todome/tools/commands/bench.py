@@ -8,32 +8,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..pipelines import EMBEDDED, format_size
-from .options import DEVICE, DTYPE, SIDES, SUBJECT, USUAL_METHODS, by_default, sides
+from .options import DEVICE, DTYPE, SIDES, SUBJECT, USUAL_METHODS, by_default, measure_option, sides
 
 if TYPE_CHECKING:
     from ..measuring.speed import Bench, BenchCase, BenchRow
 
 SIZES = SIDES + by_default("512 1024; 256 512 for the embedded model")
-measured = partial(typer.Option, rich_help_panel="What to measure")
-tuned = partial(typer.Option, rich_help_panel="How to measure")
+timing_option = partial(typer.Option, rich_help_panel="How to measure")
 
 
 def bench(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=SUBJECT)] = EMBEDDED,
     *,
-    sizes: Annotated[list[str] | None, measured(metavar="PX...", help=SIZES)] = None,
-    methods: Annotated[list[str] | None, measured(metavar="NAME...", help=USUAL_METHODS)] = None,
-    batch: Annotated[list[int] | None, measured(metavar="N...", help="Pictures at once." + by_default(1))] = None,
-    compiled: Annotated[bool, measured("--compile", help="With torch.compile too.")] = False,
-    cuda_graph: Annotated[bool, measured("--cuda-graph", help="As a CUDA graph too: the GPU's own time.")] = False,
-    steps: Annotated[int, tuned(min=1, help="Of a picture, for the time per picture.")] = 25,
-    rounds: Annotated[int, tuned(min=1, help="How often each method is measured.")] = 3,
-    seconds: Annotated[float, tuned(min=0, help="For how long, each time.")] = 1.0,
+    sizes: Annotated[list[str] | None, measure_option(metavar="PX...", help=SIZES)] = None,
+    methods: Annotated[list[str] | None, measure_option(metavar="NAME...", help=USUAL_METHODS)] = None,
+    batch: Annotated[list[int] | None, measure_option(metavar="N...", help="Pictures at once." + by_default(1))] = None,
+    compiled: Annotated[bool, measure_option("--compile", help="With torch.compile too.")] = False,
+    cuda_graph: Annotated[
+        bool, measure_option("--cuda-graph", help="As a CUDA graph too: the GPU's own time.")
+    ] = False,
+    steps: Annotated[int, timing_option(min=1, help="Of a picture, for the time per picture.")] = 25,
+    rounds: Annotated[int, timing_option(min=1, help="How often each method is measured.")] = 3,
+    seconds: Annotated[float, timing_option(min=0, help="For how long, each time.")] = 1.0,
     out: Annotated[
-        Path | None, tuned("--out", "-o", metavar="FILE.json", help="Results; what it holds is not measured again.")
+        Path | None,
+        timing_option("--out", "-o", metavar="FILE.json", help="Results; what it holds is not measured again."),
     ] = None,
-    device: Annotated[str, tuned(metavar="NAME", help=DEVICE)] = "auto",
-    dtype: Annotated[str, tuned(metavar="NAME", help=DTYPE)] = "auto",
+    device: Annotated[str, timing_option(metavar="NAME", help=DEVICE)] = "auto",
+    dtype: Annotated[str, timing_option(metavar="NAME", help=DTYPE)] = "auto",
 ) -> None:
     """Measures how fast a MODEL runs dense and with each method, on this machine.
 

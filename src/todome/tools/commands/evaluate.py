@@ -1,6 +1,5 @@
 """`todome eval`: the same pictures dense and with each method, how close they are and how fast they were."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,13 +16,12 @@ from .options import (
     SIDES,
     USUAL_METHODS,
     by_default,
-    drawn,
-    placed,
-    present,
+    drawing_option,
+    machine_option,
+    measure_option,
     sides,
+    without_none,
 )
-
-judged = partial(typer.Option, rich_help_panel="What to measure")
 
 MODEL = "The folder of a pipeline, or a hub id."
 PROMPTS = "A prompt on each line; lines that begin with # are left out." + by_default(f"20 flowers for {EMBEDDED}")
@@ -36,25 +34,25 @@ OUT = "The folder of the run. One that was interrupted goes on."
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)] = EMBEDDED,
     *,
-    prompts: Annotated[Path | None, drawn(metavar="FILE", help=PROMPTS)] = None,
+    prompts: Annotated[Path | None, drawing_option(metavar="FILE", help=PROMPTS)] = None,
     methods: Annotated[
-        list[str] | None, drawn(metavar="NAME...", help="dense:20 (fewer steps), " + USUAL_METHODS)
+        list[str] | None, drawing_option(metavar="NAME...", help="dense:20 (fewer steps), " + USUAL_METHODS)
     ] = None,
-    sizes: Annotated[list[str] | None, drawn(metavar="PX...", help=SIDES + OF_THE_MODEL)] = None,
-    pictures: Annotated[int, drawn("--pictures", "-n", help="Of each method and size.")] = 16,
-    seed: Annotated[int, drawn(help="Picture i starts from the noise of SEED + i.")] = 0,
-    steps: Annotated[int | None, drawn(help="Of every picture." + by_default(25))] = None,
-    guidance: Annotated[float | None, drawn(help=GUIDANCE)] = None,
-    scheduler: Annotated[str | None, drawn(metavar="NAME", help=SCHEDULER)] = None,
-    batch: Annotated[int, drawn(help="Pictures drawn at once.")] = 1,
-    table: Annotated[str | None, judged(metavar="NAME", help=TABLE)] = None,
-    fid: Annotated[bool, judged("--fid", help=FID)] = False,
-    real: Annotated[Path | None, judged(metavar="FOLDER", help=REAL)] = None,
-    lpips: Annotated[Path | None, judged(metavar="FILE", help="Weights of LPIPS.")] = None,
-    inception: Annotated[Path | None, judged(metavar="FILE", help="Weights of Inception, for FID.")] = None,
-    out: Annotated[Path, placed("--out", "-o", metavar="RUN", help=OUT)] = Path("todome-eval"),
-    device: Annotated[str, placed(metavar="NAME", help=DEVICE)] = "auto",
-    dtype: Annotated[str, placed(metavar="NAME", help=DTYPE)] = "auto",
+    sizes: Annotated[list[str] | None, drawing_option(metavar="PX...", help=SIDES + OF_THE_MODEL)] = None,
+    pictures: Annotated[int, drawing_option("--pictures", "-n", help="Of each method and size.")] = 16,
+    seed: Annotated[int, drawing_option(help="Picture i starts from the noise of SEED + i.")] = 0,
+    steps: Annotated[int | None, drawing_option(help="Of every picture." + by_default(25))] = None,
+    guidance: Annotated[float | None, drawing_option(help=GUIDANCE)] = None,
+    scheduler: Annotated[str | None, drawing_option(metavar="NAME", help=SCHEDULER)] = None,
+    batch: Annotated[int, drawing_option(help="Pictures drawn at once.")] = 1,
+    table: Annotated[str | None, measure_option(metavar="NAME", help=TABLE)] = None,
+    fid: Annotated[bool, measure_option("--fid", help=FID)] = False,
+    real: Annotated[Path | None, measure_option(metavar="FOLDER", help=REAL)] = None,
+    lpips: Annotated[Path | None, measure_option(metavar="FILE", help="Weights of LPIPS.")] = None,
+    inception: Annotated[Path | None, measure_option(metavar="FILE", help="Weights of Inception, for FID.")] = None,
+    out: Annotated[Path, machine_option("--out", "-o", metavar="RUN", help=OUT)] = Path("todome-eval"),
+    device: Annotated[str, machine_option(metavar="NAME", help=DEVICE)] = "auto",
+    dtype: Annotated[str, machine_option(metavar="NAME", help=DTYPE)] = "auto",
 ) -> None:
     """Measures how close to dense each method draws, and how fast.
 
@@ -69,7 +67,7 @@ def evaluate(
     fields: dict[str, Any] = paper.fields(model, sides(sizes)) if paper else {"sizes": sides(sizes), "methods": []}
     asked = {"pictures": pictures, "seed": seed, "steps": steps, "guidance": guidance, "scheduler": scheduler}
     asked |= {"batch": batch, "real": real and str(real), "prompts": prompts and read_prompts(prompts)}
-    fields |= present(**asked) | {"methods": [*fields["methods"], *(methods or [])] or None}
+    fields |= without_none(**asked) | {"methods": [*fields["methods"], *(methods or [])] or None}
     fid = fid or (paper is not None and paper.fid)
     files = {"out": out, "lpips": lpips, "inception": inception}
     try:

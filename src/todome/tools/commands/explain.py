@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ..pipelines import EMBEDDED
-from .options import DEVICE, DTYPE, OF_THE_MODEL, SUBJECT, by_default, levels, parsed_size
+from .options import DEVICE, DTYPE, OF_THE_MODEL, SUBJECT, by_default, levels, parse_size
 
 
 def explain(
@@ -29,6 +29,6 @@ def explain(
     from ..measuring.subjects import open_subject, own_size
 
     target = open_subject(model, device, dtype)
-    width, height = parsed_size(size) or own_size(target)
+    width, height = parse_size(size) or own_size(target)
     reduction = Downsample(levels("--factor", factor)) if factor else None
     typer.echo(explain(target, height, width, reduction, name=model))

@@ -12,6 +12,7 @@ from ..schedulers import SCHEDULERS
 
 drawing_option = partial(typer.Option, rich_help_panel="What to draw")
 reduction_option = partial(typer.Option, rich_help_panel="How much to reduce")
+measure_option = partial(typer.Option, rich_help_panel="What to measure")
 machine_option = partial(typer.Option, rich_help_panel="Machine and files")
 
 
@@ -86,7 +87,3 @@ def choose_reduction(
         return None
     setting = {"factor": levels("--factor", factor)} if factor else {"ratio": levels("--ratio", ratio)} if ratio else {}
     return kind(**{**(vars(base) if type(base) is kind else {}), **setting, **rest})
-
-
-# Old names, for commands that still import them.
-drawn, placed, present, parsed_size = drawing_option, machine_option, without_none, parse_size

@@ -15,10 +15,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .. import pipelines
-from ..generate import Generated, Settings, as_made, call_options
+from ..devices import explain_out_of_memory, reachable_device, torch_dtype
+from ..generate import Generated, Settings, call_options, complete_settings
 from ..pictures import write_png
-from ..pipelines import Size, check_size, clear_about_memory, format_size, sampler_title, scheduled
-from ..timing import now
+from ..pipelines import Size, check_size, format_size
+from ..schedulers import sampler_title, use_scheduler
+from ..stopwatch import now
 from .methods import Method, method_named
 from .runs import Plan, features_path, picture_path, times_path, write_json
 from .subjects import own_size
@@ -39,8 +41,8 @@ class PictureMaker:
 
     def __init__(self, plan: Plan, folder: Path, pipe: Any = None, device: str = "auto", dtype: str = "auto") -> None:
         self.plan, self.folder, self.given = plan, folder, pipe
-        self.device = pipelines.reachable_device(device) if pipe is None else pipe.device
-        self.dtype = pipelines.torch_dtype(dtype, self.device) if pipe is None else pipe.dtype
+        self.device = reachable_device(device) if pipe is None else pipe.device
+        self.dtype = torch_dtype(dtype, self.device) if pipe is None else pipe.dtype
 
     @cached_property
     def pipe(self) -> Any:
@@ -75,7 +77,7 @@ class PictureMaker:
 
     def draw_batches(self, size: Size, method: Method, left: Sequence[range]) -> Iterator[Batch]:
         """Draws batches. One step comes first, for the first call on a device is slow whatever it does."""
-        with scheduled(self.pipe, self.plan.scheduler), method.on(self.pipe):
+        with use_scheduler(self.pipe, self.plan.scheduler), method.on(self.pipe):
             self.call(self.settings(size, method, left[0], steps=1))
             for numbers in tqdm(left, f"{format_size(size)} {method.name}", unit="batch", disable=None, leave=False):
                 yield self.draw_batch(size, method, numbers)
@@ -115,7 +117,7 @@ class PictureMaker:
         options, prompts = call_options(self.pipe, settings[0]), [one.prompt for one in settings]
         noise = [torch.Generator().manual_seed(one.seed) for one in settings]  # of the CPU: alike on every device
         what = f"{len(settings)} pictures of {format_size(settings[0].size or ())} pixels at once"
-        with clear_about_memory(what, "Lower the batch or the sizes, or use float16"):
+        with explain_out_of_memory(what, "Lower the batch or the sizes, or use float16"):
             return self.pipe(prompts, generator=noise, output_type="pt", **options).images
 
     def write_pictures(self, size: Size, method: Method, settings: Sequence[Settings], pictures: Tensor) -> None:
@@ -125,7 +127,7 @@ class PictureMaker:
 
         def write(one: Settings, pixels: np.ndarray) -> None:
             picture = Image.fromarray(pixels)
-            made = Generated(picture, as_made(self.pipe, one, picture.size), sampler, 0.0, method.name)
+            made = Generated(picture, complete_settings(self.pipe, one, picture.size), sampler, 0.0, method.name)
             path = picture_path(self.folder, size, method.name, one.seed - self.plan.seed)
             texts = {"method": method.name} | ({} if method.peers else made.texts())  # others' code has no settings
             write_png(picture, path, texts, force=True, compress_level=1)

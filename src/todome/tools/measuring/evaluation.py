@@ -20,9 +20,9 @@ from typing import Any, TypeAlias
 
 from ...errors import invalid_value
 from ...patch import is_pipeline
-from ..generate import Settings, recommended
 from ..machine import about
 from ..pipelines import EMBEDDED, Size
+from ..settings import Settings, recommended_settings
 from ..suspending import suspended
 from .comparing import PictureMetrics, find_inception, find_lpips
 from .drawing import Batch, PictureMaker
@@ -96,7 +96,7 @@ def plan_for(model: str = EMBEDDED, prompts: Sequence[str] | None = None, **give
         raise invalid_value(
             "prompts", None, f"texts; only {EMBEDDED} has its own", "Pass prompts=[...], or --prompts FILE"
         )
-    usual = recommended(model)
+    usual = recommended_settings(model)
     own: dict[str, Any] = {"prompts": FLOWERS, "methods": usual_methods(model), "model": model}
     own |= {"guidance": usual.guidance, "sizes": (usual.size,) if usual.size else ()}
     return Plan(**own | {name: value for name, value in {"prompts": prompts, **given}.items() if value is not None})

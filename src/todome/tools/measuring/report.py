@@ -5,15 +5,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from ...errors import invalid_value
-from ..files import atomic_write
-from ..pictures import check_out
+from ..files import atomic_write, check_out
+from ..pictures import BRIGHTER
 from ..pipelines import Size, format_size
+from ..templates import load_template
 from .methods import method_named
 from .plots import write_plots
-from .report_pictures import BRIGHTER, Embedding, MethodPictures, data_uri, embedding_for, method_pictures
+from .report_pictures import Embedding, MethodPictures, data_uri, embedding_for, method_pictures
 from .report_table import MEASURES, Line, Measure, table_lines
 from .report_text import command_for, findings, leading, settings_by_name
 from .runs import Evaluation, read_results
@@ -55,11 +54,9 @@ def write_report(folder: Path, out: Path | None = None, *, cases: int = CASES, f
 
 
 def render_page(run: Evaluation, plots: Sequence[Path], cases: int) -> str:
-    loader = FileSystemLoader(Path(__file__).parent)
-    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     embedding = embedding_for(run, cases)
     sections = [section_of(run, size, plots, cases, embedding) for size in run.plan.sizes]
-    return pages.get_template("report.html").render(
+    return load_template(Path(__file__).with_name("report.html")).render(
         name=Path(run.plan.model).name,
         plan=run.plan,
         sections=sections,

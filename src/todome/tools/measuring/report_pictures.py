@@ -15,7 +15,6 @@ from ..pipelines import Size
 from .report_text import colour_of, title_of
 from .runs import Evaluation, EvaluationRow
 
-BRIGHTER = 8  # times, so that differences can be seen
 WIDEST = 768  # pixels of a picture in the page
 EXACT, MOST = 6e6, 45e6  # pixels of all pictures that fit in 20 MB: without loss, and as WebP of this quality
 QUALITY = 92
@@ -77,7 +76,7 @@ def compared_picture(run: Evaluation, row: EvaluationRow, i: int, embedding: Emb
     facts = [f"{row.closeness.psnr[i]:.1f} dB", f"seed {run.plan.seed + i}"]
     if row.closeness.lpips:
         facts.insert(1, f"LPIPS {row.closeness.lpips[i]:.4f}")
-    pictures = (dense, picture, difference(picture, dense, BRIGHTER))
+    pictures = (dense, picture, difference(picture, dense))
     return ComparedPicture(run.plan.prompt(i), facts, *map(embedding.uri, pictures))
 
 

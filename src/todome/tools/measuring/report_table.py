@@ -4,14 +4,10 @@ from collections.abc import Callable, Sequence
 from operator import neg
 from typing import NamedTuple
 
+from .measure_texts import DETAIL, FID, LPIPS, MS_SSIM, PSNR, SSIM
 from .report_text import colour_of, title_of
 from .runs import EvaluationRow
 from .tables import mean, worst
-
-PSNR = "How close the pixels are to dense. Above some 40 dB differences are hard to see; 100 is the same picture."
-LPIPS = "How different the pictures look to a network that was trained on people's judgement; 0 is the same."
-DETAIL = "Fine detail as a share of the dense picture's: less than 1 is softer, more is grainier."
-FID = "How far the pictures are, as a set, from the dense ones, or from the real ones that the settings name."
 
 
 class Measure(NamedTuple):
@@ -28,12 +24,12 @@ MEASURES = (
     Measure("speed-up", "How many times as fast as dense, the whole pipeline.", lambda r: r.speedup, "{:.2f}x", neg),
     Measure("s / picture", "Seconds for one picture, the whole pipeline.", lambda r: r.seconds, "{:.3f}", abs),
     Measure("GB / picture", "Memory of the GPU at its peak, per picture.", lambda r: r.gigabytes, "{:.2f}", abs),
-    Measure("PSNR, dB", PSNR, lambda r: mean(r.closeness.psnr), "{:.1f}", neg),
+    Measure("PSNR, dB", PSNR + " 100 is the same picture.", lambda r: mean(r.closeness.psnr), "{:.1f}", neg),
     Measure(
         "worst 5 %", "PSNR of the worst 5 %, at least one picture.", lambda r: worst(r.closeness.psnr), "{:.1f}", neg
     ),
-    Measure("SSIM", "How alike structures are; 1 is the same.", lambda r: mean(r.closeness.ssim), "{:.3f}", neg),
-    Measure("MS-SSIM", "SSIM at several scales; 1 is the same.", lambda r: mean(r.closeness.ms_ssim), "{:.3f}", neg),
+    Measure("SSIM", SSIM, lambda r: mean(r.closeness.ssim), "{:.3f}", neg),
+    Measure("MS-SSIM", MS_SSIM, lambda r: mean(r.closeness.ms_ssim), "{:.3f}", neg),
     Measure("LPIPS", LPIPS, lambda r: mean(r.closeness.lpips), "{:.4f}", abs),
     Measure("detail", DETAIL, lambda r: mean(r.closeness.detail), "{:.2f}", lambda value: abs(value - 1)),
     Measure("FID", FID, lambda r: r.fid, "{:.2f}", abs),

@@ -12,10 +12,12 @@ from tqdm import tqdm
 
 from ...errors import invalid_value
 from ...patch import denoisers, is_pipeline
+from ..devices import explain_out_of_memory
 from ..machine import about
-from ..pipelines import EMBEDDED, Size, clear_about_memory, format_size
+from ..pipelines import EMBEDDED, Size, format_size
+from ..stopwatch import now
 from ..suspending import suspended
-from ..timing import MODES, Mode, captured, measuring, milliseconds, now, peak_mib, settle, spread
+from ..timing import MODES, Mode, captured, measuring, milliseconds, peak_mib, settle, spread
 from .methods import Method, methods_named, usual_methods
 from .peers import StepKind
 from .runs import write_json
@@ -215,7 +217,7 @@ class CaseTimer:
             self.notes[name] = "cannot be captured: it reads from the device"
             return
         try:
-            with method.on(self.call.model) as kinds, clear_about_memory("this method", "Lower the size"):
+            with method.on(self.call.model) as kinds, explain_out_of_memory("this method", "Lower the size"):
                 if name not in self.peaks:
                     self.peaks[name] = self.peak(kinds)
                 self.times.setdefault(name, []).append(self.mean_ms(kinds))

@@ -10,16 +10,9 @@ from torch import nn
 
 from ...errors import invalid_value
 from ...patch import denoisers, is_pipeline
-from ..pipelines import (
-    EMBEDDED,
-    Size,
-    check_size,
-    denoiser,
-    open_pipeline,
-    quiet_loading,
-    reachable_device,
-    torch_dtype,
-)
+from ..devices import reachable_device, torch_dtype
+from ..pipelines import EMBEDDED, Size, check_size, denoiser, open_pipeline
+from ..quiet import quiet_loading
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "sd15": {"sample_size": 64, "cross_attention_dim": 768, "attention_head_dim": 8},

@@ -80,8 +80,8 @@ def test_compiled_graph_gives_the_eager_result_without_recompiling(reduction):
     outputs(compiled, patch, given, steps=1)
     with torch._dynamo.config.patch(error_on_recompile=True):
         for expected, result in zip(eager, outputs(compiled, patch, given), strict=True):
-            torch.testing.assert_close(result, expected, rtol=5e-3, atol=5e-3)
-    assert reduction_is_still(reduction) or not torch.allclose(eager[0], eager[1], rtol=5e-3, atol=5e-3)
+            torch.testing.assert_close(result, expected, rtol=1e-2, atol=1e-2)
+    assert reduction_is_still(reduction) or not torch.allclose(eager[0], eager[1], rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)

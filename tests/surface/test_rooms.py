@@ -1,6 +1,9 @@
 """The house: which, when, how, where are four folders, and imports go in one direction."""
 
 import ast
+import io
+import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -20,7 +23,7 @@ ALLOWED = {
     "patch": {"errors", "reductions", "steps", "tokens", "hooks", "hosts"},
     "tomesd": {"patch", "reductions", "hosts"},
 }
-LINES_OF_THE_CORE = 1900
+LINES_OF_THE_CORE = 1850  # of code
 
 
 def core_files() -> list[Path]:
@@ -58,8 +61,6 @@ def test_the_core_never_imports_tools_but_where_a_user_asks_for_them():
 
 
 def test_the_core_imports_torch_alone():
-    import sys
-
     for path in core_files():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -78,6 +79,20 @@ def test_nothing_outside_of_hosts_names_a_class_of_a_model():
             assert not set(classes) & names, path
 
 
+def code_lines(path: Path) -> int:
+    """Lines with code on them: not those of docstrings, comments and nothing at all."""
+    text = path.read_text(encoding="utf-8")
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    first = [node.body[0] for node in ast.walk(ast.parse(text)) if isinstance(node, kinds) and node.body]
+    docs = [one for one in first if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)]
+    prose = {line for one in docs for line in range(one.lineno, (one.end_lineno or one.lineno) + 1)}
+    silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    found: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in silent:
+            found |= set(range(token.start[0], token.end[0] + 1))
+    return len(found - prose)
+
+
 def test_the_core_stays_small():
-    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in core_files())
-    assert lines < LINES_OF_THE_CORE
+    assert sum(map(code_lines, core_files())) < LINES_OF_THE_CORE

@@ -1,6 +1,7 @@
-"""Fewer keys: the rows are selected where an attention layer projects its tokens to keys and values (ToDo).
+"""Fewer keys: rows are selected before an attention layer projects its tokens to keys and values (ToDo).
 
-There the attention really sees its tokens, whatever regrouped them before (HyperTile), and the projections shrink too.
+So the projections shrink too. Where something was put around the attention that may regroup its tokens (HyperTile), the
+rows are selected at the projections themselves, where they can be told from the tokens that really arrive.
 """
 
 import warnings
@@ -19,73 +20,49 @@ from .state import BlockCall
 
 
 class KeptKeys(LayerHook):
-    """Gives the key and value projections of one self-attention the kept rows of its tokens."""
+    """Gives one self-attention the kept rows of its tokens to make keys and values of."""
 
     def __init__(self, layer: Any, *common: Any) -> None:
         super().__init__(layer, *common)
-        self.projections: tuple[nn.Module, ...] = ()
-        self.special = (layer.extra_tokens, *layer.masks)  # arguments with which rows cannot be left to projections
+        self.projections: tuple[nn.Module, ...] = ()  # those that are hooked
         add_pre_hook(layer.attention, self.before_attention)
-        self.attach()
-
-    def attach(self) -> None:
-        """Hooks the modules that project now: adapters (LoRA) may have been put around those of before."""
-        for module in self.projections:
-            remove_hooks_on(module, self)
-        self.projections = (self.layer.attention.to_k, self.layer.attention.to_v)
-        for module in self.projections:
-            add_argument_hook(module, self.before_projection)
 
     def refresh(self) -> None:
-        self.layer.check(self.layer.attention)
-        parts, (to_k, to_v) = self.layer.attention._modules, self.projections
-        if parts["to_k"] is not to_k or parts["to_v"] is not to_v:
-            self.attach()
+        """Hooks the projections where the attention's forward was replaced: what did so may regroup the tokens."""
+        attention = self.layer.attention
+        self.layer.check(attention)
+        wanted = (attention.to_k, attention.to_v) if "forward" in vars(attention) else ()
+        if [*map(id, wanted)] != [*map(id, self.projections)]:  # adapters (LoRA) may be put around them
+            for module in self.projections:
+                remove_hooks_on(module, self)
+            for module in wanted:
+                add_argument_hook(module, self.before_projection)
+            self.projections = wanted
 
     @stays_eager
-    def before_attention(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
-        if not kwargs or all(kwargs.get(name) is None for name in self.special):
-            return None
+    def before_attention(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+        """Hands the attention the kept rows of its own input as context: selecting commutes with projecting."""
         x = first(args, kwargs)  # (batch, tokens, channels)
         given = kwargs.get(self.layer.context) is not None or (len(args) > 1 and args[1] is not None)
-        rows = None if given else self.rows_for(x)
+        rows = None if given or self.projections else self.rows_for(x)
         return None if rows is None else (args, {**kwargs, **self.kept_arguments(x, rows, kwargs)})
 
     def kept_arguments(self, x: Tensor, rows: Tensor, kwargs: dict[str, Any]) -> dict[str, Tensor]:
-        """The kept rows as context, where the attention itself compares their number with a mask's or adds to them."""
         kept = x.index_select(1, rows)  # (batch, kept, channels)
         extra = kwargs.get(self.layer.extra_tokens)  # in front of the queries, so they belong to the keys as well
         masks = token_masks(kwargs, self.layer.masks, x.shape[1])
         cut = {name: mask.index_select(-1, rows) for name, mask in masks.items()}
         return {**cut, self.layer.context: kept if extra is None else torch.cat([extra, kept], 1)}
 
-    @stays_eager
     def before_projection(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        x = args[0]
-        if torch.compiler.is_compiling():
-            rows = self.rows_for(x)
-            kept = None if rows is None else x.index_select(1, rows)  # (batch, kept, channels)
-        else:
-            kept = self.kept_once(x)
-        return None if kept is None else (kept, *args[1:])
-
-    @outside_graphs
-    def kept_once(self, x: Tensor) -> Tensor | None:
-        """The kept rows, selected once for keys and values where both are projected from the same tokens."""
-        state = self.context.state
-        if x is state.source:
-            kept, state.source, state.kept = state.kept, None, None
-            return kept
-        rows = self.rows_in_call(x)
-        if rows is None:
-            return None
-        state.source, state.kept = x, x.index_select(1, rows)  # (batch, kept, channels)
-        return state.kept
+        """Selects rows where keys and values are projected: there the attention really sees its tokens."""
+        rows = self.rows_for(args[0])
+        return None if rows is None else (args[0].index_select(1, rows), *args[1:])
 
     @stays_eager
     def rows_for(self, x: Tensor) -> Tensor | None:
         """The rows of these tokens that are kept in this call; None where all are."""
-        return self.rows_in_graph(x) if torch.compiler.is_compiling() else self.rows_outside(x)
+        return self.rows_in_graph(x) if torch.compiler.is_compiling() else self.rows_in_call(x)
 
     def rows_in_graph(self, x: Tensor) -> Tensor | None:
         table, phase = self.table_in_graph(x.shape[1]), self.context.inputs.phase.to(x.device)
@@ -94,9 +71,6 @@ class KeptKeys(LayerHook):
         return kept_rows(table, phase)
 
     @outside_graphs
-    def rows_outside(self, x: Tensor) -> Tensor | None:
-        return self.rows_in_call(x)
-
     def rows_in_call(self, x: Tensor) -> Tensor | None:
         context = self.context
         block, capturing = context.state.block, context.state.capturing

@@ -93,8 +93,7 @@ class RootHook(Hook):
 
     @outside_graphs
     def end_call(self, succeeded: bool) -> None:
-        state = self.context.state
-        state.in_model, state.source, state.kept = False, None, None
+        self.context.state.in_model = False
         self.context.inputs.end_call()
         if succeeded:
             self.warn_if_dense()

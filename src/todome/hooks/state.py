@@ -37,8 +37,6 @@ class ThreadState(threading.local):
         self.block: BlockCall | None = None  # of the layers that are being computed
         self.matching: Matching | None = None  # of the block that is being computed
         self.merging = False  # whether the part that is being computed was given merged tokens
-        self.source: Tensor | None = None  # the tokens whose kept rows were selected last
-        self.kept: Tensor | None = None
 
     @property
     def is_inference(self) -> bool:

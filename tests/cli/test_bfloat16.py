@@ -81,6 +81,6 @@ def test_tests_start_with_the_remedy():
 def test_make_starts_with_the_remedy(tmp_path, given, used):
     (tmp_path / "show.mk").write_text("show:\n\t@echo $$ONEDNN_MAX_CPU_ISA\n")
     environment = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"} | given
-    words = ["make", "-f", "Makefile", "-f", str(tmp_path / "show.mk"), "show"]
+    words = ["make", "--no-print-directory", "-f", "Makefile", "-f", str(tmp_path / "show.mk"), "show"]
     root = Path(__file__).parents[2]
     assert subprocess.check_output(words, text=True, cwd=root, env=environment) == f"{used}\n"

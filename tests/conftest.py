@@ -46,6 +46,22 @@ def pipe():
     return tiny_pipeline(unet=small_unet())
 
 
+@pytest.fixture
+def fresh_dynamo() -> Iterator[None]:
+    """torch.compile without anything it made before, and without a trace of the test."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def tracer() -> Any:
+    """A backend that traces and goes no further: for when a graph is made, not for what is made of it."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    return CompileCounterWithBackend("eager")
+
+
 @pytest.fixture(scope="session")
 def flowers() -> Any:
     """The embedded pipeline, opened once: whoever uses it leaves it as it was."""

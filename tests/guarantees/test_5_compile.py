@@ -1,6 +1,6 @@
 """Guarantee 5 on a CPU: one whole graph (two with a window), never compiled again, equal to eager."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,24 +20,12 @@ REDUCTIONS = [
     Merge(random=False, cross_attention=True, feed_forward=True),
 ]
 over_reductions = pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
-
-
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 @pytest.fixture
 def counter() -> CompileCounterWithBackend:
     return CompileCounterWithBackend("aot_eager")
-
-
-@pytest.fixture
-def tracer() -> CompileCounterWithBackend:
-    """Traces and goes no further: for what is about when a graph is made, not what is made of it."""
-    return CompileCounterWithBackend("eager")
 
 
 def steps_of(model: Any, patch: todome.Patch, steps: int = 10, **inputs: Any) -> list[Tensor]:

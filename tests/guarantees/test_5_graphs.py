@@ -1,6 +1,5 @@
 """Guarantee 5, further: any number of sizes in one graph, graphs around the model, export, and what is refused."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,19 +14,8 @@ from todome import Downsample, Merge
 
 GRIDS = [(14, 18), (12, 20), (10, 10), (14, 22), (9, 11), (17, 13), (20, 8), (22, 12), (11, 19), (18, 18)]
 EVEN = [(12, 20), (20, 12), (8, 12), (24, 20), (12, 28), (28, 8), (20, 20), (36, 12), (12, 12), (24, 24)]
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 both = pytest.mark.parametrize("reduction", [Downsample(factor=2), Merge()], ids=lambda r: type(r).__name__)
-
-
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-@pytest.fixture
-def tracer() -> CompileCounterWithBackend:
-    return CompileCounterWithBackend("eager")
 
 
 def outputs_of(model: Any, patch: todome.Patch, grids: list[tuple[int, int]]) -> list[Tensor]:

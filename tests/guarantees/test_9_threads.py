@@ -149,8 +149,8 @@ def test_other_hosts(host: Any, kind: type):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fresh_dynamo")
 def test_a_compiled_model_is_called_by_one_thread_at_a_time():
-    torch._dynamo.reset()
     model = mini_unet()
     patch = todome.apply(model, Downsample(factor=2))
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="eager")
@@ -170,11 +170,10 @@ def test_a_compiled_model_is_called_by_one_thread_at_a_time():
     for _ in range(3):
         for one, other in zip(together(jobs), alone, strict=True):
             assert torch.equal(one, other)
-    torch._dynamo.reset()
 
 
+@pytest.mark.usefixtures("fresh_dynamo")
 def test_an_interrupted_call_of_a_compiled_model_holds_up_nobody():
-    torch._dynamo.reset()
     model = mini_unet()
     patch = todome.apply(model, Downsample(factor=2))
     compiled = torch.compile(model, fullgraph=True, backend="eager")
@@ -191,7 +190,6 @@ def test_an_interrupted_call_of_a_compiled_model_holds_up_nobody():
         return run(compiled, **unet_inputs())
 
     assert torch.equal(together([call])[0], expected)
-    torch._dynamo.reset()
 
 
 def test_data_parallel_is_refused():

@@ -1,6 +1,6 @@
 """A compiled UNet in training: one graph for all steps, with the gradients of eager code."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import kohya_double
@@ -16,18 +16,14 @@ from todome import Downsample, Merge
 
 UNEVEN = (9, 11)  # grids of whole cells need less of the turn
 # What torch says while it compiles, with or without todome.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning",
-    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning",
-    "ignore:The .grad attribute of a Tensor that is not a leaf Tensor:UserWarning",
-)
-
-
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
+    pytest.mark.filterwarnings(
+        "ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning",
+        "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning",
+        "ignore:The .grad attribute of a Tensor that is not a leaf Tensor:UserWarning",
+    ),
+]
 
 
 @pytest.fixture

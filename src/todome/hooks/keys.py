@@ -28,11 +28,15 @@ class KeptKeys(LayerHook):
         add_pre_hook(layer.attention, self.before_attention)
 
     def refresh(self) -> None:
-        """Hooks the projections where the attention's forward was replaced: what did so may regroup the tokens."""
         attention = self.layer.attention
         self.layer.check(attention)
-        wanted = (attention.to_k, attention.to_v) if "forward" in vars(attention) else ()
-        if [*map(id, wanted)] != [*map(id, self.projections)]:  # adapters (LoRA) may be put around them
+        wrapped = "forward" in vars(attention)  # by something that may regroup the tokens
+        if wrapped or self.projections:
+            self.hook_projections((attention.to_k, attention.to_v) if wrapped else ())
+
+    def hook_projections(self, wanted: tuple[nn.Module, ...]) -> None:
+        """Hooks these and no others: adapters (LoRA) may have been put around those of before."""
+        if [*map(id, wanted)] != [*map(id, self.projections)]:
             for module in self.projections:
                 remove_hooks_on(module, self)
             for module in wanted:

@@ -53,7 +53,6 @@ class HookEntry(NamedTuple):
     """One hook of todome's: whose it is, and where it is entered."""
 
     owner: Hook
-    module: nn.Module
     tables: tuple[dict[int, Any], ...]
     key: int
 
@@ -89,7 +88,7 @@ def our_hooks(root: nn.Module) -> Iterator[HookEntry]:
             for key, method in tables[0].items():
                 owner = getattr(method, "__self__", None)
                 if isinstance(owner, Hook):
-                    yield HookEntry(owner, module, tables, key)
+                    yield HookEntry(owner, tables, key)
 
 
 def clocks_on(root: nn.Module) -> list[Clock]:

@@ -94,7 +94,7 @@ class RootHook(Hook):
     @outside_graphs
     def end_call(self, succeeded: bool) -> None:
         self.context.state.in_model = False
-        self.context.inputs.end_call()
+        self.context.inputs.calls.release()
         if succeeded:
             self.warn_if_dense()
 

@@ -102,9 +102,6 @@ class GraphInputs:
         self.captured |= is_capturing(device)
         self.saved_for_backward = not self.captured and (self.saved_for_backward or torch.is_grad_enabled())
 
-    def end_call(self) -> None:
-        self.calls.release()
-
     def new_phase(self, device: torch.device) -> Tensor:
         """A tensor that may be overwritten outside of inference mode."""
         with torch.inference_mode(False):

@@ -77,8 +77,7 @@ class Clock:
                 self.driver.host_run, self.driver.scheduler, self.set_up = None, weakref.ref(scheduler), None
 
     def follows_copy(self, scheduler: Any) -> None:
-        if id(scheduler) not in self.schedulers:
-            remember(self.schedulers, scheduler)
+        remember(self.schedulers, scheduler)
 
     def is_copied_by(self, memo: dict[int, Any]) -> bool:
         """Whether the copying that has this memo copies the patched model too."""
@@ -204,7 +203,8 @@ def can_be_followed(scheduler: Any) -> bool:
 def remember(known: dict[int, weakref.ref[Any]], thing: Any) -> None:
     """Adds a thing by its identity, for as long as it lives. Not every scheduler can be hashed."""
     key = id(thing)
-    known[key] = weakref.ref(thing, lambda _: known.pop(key, None))
+    if key not in known:
+        known[key] = weakref.ref(thing, lambda _: known.pop(key, None))
 
 
 def living(known: dict[int, weakref.ref[Any]]) -> Iterator[Any]:

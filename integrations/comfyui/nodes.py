@@ -1,10 +1,12 @@
 """The nodes: what the user sets becomes a reduction, and the reduction a patch on a clone of the model."""
 
+import math
+import sys
 from typing import Any
 
 from todome import Downsample, Merge
 from todome.hosts.comfy import patched
-from todome.reductions import Reduction
+from todome.reductions import Level, Reduction
 from todome.steps.sigmas import SigmaWindow
 
 Input = tuple[Any, dict[str, Any]]
@@ -19,6 +21,7 @@ def choice(among: list[str], tooltip: str) -> Input:
 
 
 MODEL: Input = ("MODEL", {"tooltip": "SD 1.x, SD 2.x or SDXL. This node replaces a todome node that comes before it."})
+HIDDEN = {"node_id": "UNIQUE_ID"}  # what ComfyUI fills in by itself
 START = number(0, 0, 1, 0.01, "The share of the steps before which the model stays dense.")
 STOP = number(
     1, 0, 1, 0.01, "The share of the steps after which the model is dense again. 0.8 draws the last details dense."
@@ -43,7 +46,7 @@ class TokenDownsampling(ModelNode):
     OUTPUT_TOOLTIPS = ("The model with fewer keys. The one that came in stays as it was.",)
 
     @classmethod
-    def INPUT_TYPES(cls) -> dict[str, dict[str, Input]]:  # noqa: N802
+    def INPUT_TYPES(cls) -> dict[str, dict[str, Any]]:  # noqa: N802
         factor = (
             "auto: what leaves at most 4096 keys at each level. On SD 1.x that is 1 (dense) at 512 px, 2 at 1024, "
             "3 at 1536, 4 at 2048. per level: the two factors below."
@@ -65,7 +68,7 @@ class TokenDownsampling(ModelNode):
             "start_percent": START,
             "stop_percent": STOP,
         }
-        return {"required": required}
+        return {"required": required, "hidden": HIDDEN}
 
     def patch(
         self,
@@ -76,9 +79,10 @@ class TokenDownsampling(ModelNode):
         phase: Any,
         start_percent: float,
         stop_percent: float,
+        node_id: str | None = None,
     ) -> tuple[Any]:
         factors = "auto" if factor == "auto" else by_level(factor_level_1, factor_level_2, off=1)
-        return reduced(model, Downsample(factors, phase, start_percent, stop_percent))
+        return reduced(model, Downsample(factors, phase, start_percent, stop_percent), node_id)
 
 
 class TokenMerging(ModelNode):
@@ -91,7 +95,7 @@ class TokenMerging(ModelNode):
     OUTPUT_TOOLTIPS = ("The model with merged tokens. The one that came in stays as it was.",)
 
     @classmethod
-    def INPUT_TYPES(cls) -> dict[str, dict[str, Input]]:  # noqa: N802
+    def INPUT_TYPES(cls) -> dict[str, dict[str, Any]]:  # noqa: N802
         first = (
             "The share of tokens that are merged into others, at the finest level that has self-attention. 0 is off."
         )
@@ -105,7 +109,7 @@ class TokenMerging(ModelNode):
             "start_percent": START,
             "stop_percent": STOP,
         }
-        return {"required": required}
+        return {"required": required, "hidden": HIDDEN}
 
     def patch(
         self,
@@ -116,10 +120,11 @@ class TokenMerging(ModelNode):
         random: bool,
         start_percent: float,
         stop_percent: float,
+        node_id: str | None = None,
     ) -> tuple[Any]:
         ratios = by_level(ratio_level_1, ratio_level_2, off=0)
         merge = Merge(ratios, (stride, stride), random, start=start_percent, stop=stop_percent)
-        return reduced(model, merge)
+        return reduced(model, merge, node_id)
 
 
 def by_level(first: float, second: float, off: float) -> tuple[float, ...]:
@@ -127,11 +132,29 @@ def by_level(first: float, second: float, off: float) -> tuple[float, ...]:
     return (first,) if second == off else (first, second)
 
 
-def reduced(model: Any, reduction: Reduction) -> tuple[Any]:
+class NodeText:
+    """Says what is done at each level: on the console, and on the node where this ComfyUI can show text there."""
+
+    def __init__(self, reduction: Reduction, node_id: str | None) -> None:
+        self.reduction, self.node_id = reduction, node_id
+        self.lines: dict[int, str] = {}
+
+    def __call__(self, level: Level) -> None:
+        whole = all(left == math.prod(grid) for grid, left in level.grids.items())
+        more = ': nothing is reduced at this size. Set factor to "per level" to reduce all the same' if whole else ""
+        line = self.lines[level.level] = self.reduction.describe(level) + more
+        print(f"todome: {line}")
+        server = getattr(sys.modules.get("server"), "PromptServer", None)
+        show = getattr(getattr(server, "instance", None), "send_progress_text", None)
+        if show is not None and self.node_id is not None:
+            show("\n".join(self.lines.values()), self.node_id)
+
+
+def reduced(model: Any, reduction: Reduction, node_id: str | None) -> tuple[Any]:
     """A clone of the model. The window as noise levels is for ComfyUI before 2025, which does not tell its schedule."""
     sampling = model.object_patches.get("model_sampling", model.model.model_sampling)
     window = SigmaWindow(*(float(sampling.percent_to_sigma(share)) for share in (reduction.start, reduction.stop)))
-    return (patched(model, reduction, window),)
+    return (patched(model, reduction, NodeText(reduction, node_id), window),)
 
 
 NODE_CLASS_MAPPINGS: dict[str, type] = {

@@ -6,9 +6,9 @@ import typing
 from .errors import NothingToReduce
 from .patch import Patch, apply, remove
 from .reductions import Downsample, Merge
-from .tomesd import apply_patch, remove_patch
 
 if typing.TYPE_CHECKING:
+    from .tomesd import apply_patch, remove_patch
     from .tools.measuring.evaluation import evaluate
     from .tools.measuring.explanation import explain
     from .tools.measuring.speed import bench
@@ -28,14 +28,20 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_MEASURING = {"bench": "speed", "evaluate": "evaluation", "explain": "explanation"}
+_LOADED_LATER = {
+    "apply_patch": "tomesd",
+    "bench": "tools.measuring.speed",
+    "evaluate": "tools.measuring.evaluation",
+    "explain": "tools.measuring.explanation",
+    "remove_patch": "tomesd",
+}
 
 
 def __getattr__(name: str) -> typing.Any:
-    """Measuring is loaded where it is asked for: `import todome` stays light."""
-    if name not in _MEASURING:
+    """What is beside the core is loaded where it is asked for: `import todome` stays light."""
+    if name not in _LOADED_LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".tools.measuring.{_MEASURING[name]}", __name__), name)
+    return getattr(importlib.import_module(f".{_LOADED_LATER[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

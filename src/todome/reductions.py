@@ -96,9 +96,8 @@ class Reduction(ABC):
         for field in ("start", "stop"):
             value = getattr(self, field)
             if not is_number(value) or not 0 <= value <= 1:
-                raise invalid_value(
-                    field, value, "a fraction of the steps from 0 to 1", "start=0, stop=1 is the whole run"
-                )
+                allowed, remedy = "a fraction of the steps from 0 to 1", "start=0, stop=1 is the whole run"
+                raise invalid_value(field, value, allowed, remedy)
             object.__setattr__(self, field, plain_number(value))
         if self.start > self.stop:
             remedy = f"Swap them, or raise stop to {self.start} or more"
@@ -138,9 +137,8 @@ class Downsample(Reduction):
     def __post_init__(self) -> None:
         object.__setattr__(self, "factor", self._checked_factor(self.factor))
         if self.phase not in get_args(Phase):
-            raise invalid_value(
-                "phase", self.phase, '"dither", "fixed" or "random"', '"dither" is closest to the dense picture'
-            )
+            remedy = '"dither" is closest to the dense picture'
+            raise invalid_value("phase", self.phase, '"dither", "fixed" or "random"', remedy)
         self._check_common()
 
     @staticmethod
@@ -171,10 +169,8 @@ class Downsample(Reduction):
         if factor == "auto":
             return smallest_factor(grid, AUTO_KEYS)
         if factor > min(grid):
-            remedy = "Lower the factor, or make the picture larger"
-            raise invalid_value(
-                "factor", factor, f"at most {min(grid)} on a grid of {format_grid(grid)} tokens", remedy
-            )
+            allowed = f"at most {min(grid)} on a grid of {format_grid(grid)} tokens"
+            raise invalid_value("factor", factor, allowed, "Lower the factor, or make the picture larger")
         return factor
 
     def kept_count(self, grid: Grid, setting: float | Literal["auto"]) -> int:
@@ -218,10 +214,9 @@ class Merge(Reduction):
         self._check_stride()
         object.__setattr__(self, "ratio", self._checked_ratio(self.ratio))
         for field in ("random", "attention", "cross_attention", "feed_forward"):
-            if not isinstance(getattr(self, field), bool):
-                raise invalid_value(
-                    field, getattr(self, field), "True or False", f"Use {field}=True or leave it out", TypeError
-                )
+            value, remedy = getattr(self, field), f"Use {field}=True or leave it out"
+            if not isinstance(value, bool):
+                raise invalid_value(field, value, "True or False", remedy, TypeError)
         if not (self.attention or self.cross_attention or self.feed_forward):
             remedy = "Leave attention=True"
             raise invalid_value("attention", False, "at least one of attention, cross_attention, feed_forward", remedy)

@@ -50,7 +50,7 @@ def test_it_is_copied_and_taken_away_again(run, hosts, host):
     assert (put / "vendor/todome/patch.py").is_file()
     assert not any("__pycache__" in path for path in tree(put))
     left_out = {path.name for path in PACKAGE.iterdir()} - {path.name for path in (put / "vendor/todome").iterdir()}
-    assert left_out - {"__pycache__"} == {"__main__.py", "tools"}
+    assert left_out - {"__pycache__"} == {"__main__.py", "tomesd.py", "tools"}
     told = run("install", f"--{host}", host, "--uninstall")
     assert (told.exit_code, told.stdout) == (0, f"Removed: {host}/{folder}. Restart {title}.\n")
     assert tree(hosts) == before

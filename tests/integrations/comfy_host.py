@@ -12,10 +12,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from installed import installed
 from torch import Tensor, nn
 from zoo import lively
 
-NODES = Path(__file__).parents[2] / "integrations" / "comfyui"
+from todome.tools.install import COMFYUI
+
+NODES = installed(COMFYUI)
 WORDS = 16  # the width of a word
 MODULES = ("sample", "samplers", "model_base", "model_patcher", "supported_models")
 

@@ -5,7 +5,6 @@ import json
 import pickle
 import re
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -197,13 +196,28 @@ def test_it_says_once_per_run_what_was_reduced(comfy, model, downsampled, capsys
     assert capsys.readouterr().out.splitlines() == [level_1, level_2]
 
 
+def test_the_node_shows_it_too(comfy, model, downsampled, monkeypatch):
+    shown = []
+    instance = SimpleNamespace(send_progress_text=lambda text, node: shown.append((text, node)))
+    server = SimpleNamespace(PromptServer=SimpleNamespace(instance=instance))
+    monkeypatch.setitem(sys.modules, "server", server)
+    sampled(comfy, downsampled(model, **BOTH, node_id="7"), steps=1)
+    level_1 = "level 1, 3 layers: factor 2.0, 16x18 = 288 -> 72 keys"
+    level_2 = "level 2, 4 layers: factor 2.0, 8x9 = 72 -> 16 keys"
+    assert shown == [(level_1, "7"), (f"{level_1}\n{level_2}", "7")]
+    shown.clear()
+    sampled(comfy, downsampled(model, node_id="8"), steps=1)
+    dense = "level 1, 3 layers: factor auto, 16x18 = 288 -> 288 keys: nothing is reduced at this size. "
+    assert shown[0] == (f'{dense}Set factor to "per level" to reduce all the same', "8")
+
+
 @torch.no_grad()
 def test_the_patch_does_what_the_hooks_do(model):
     """The same layers, seeds and rows as todome.apply, step by step."""
     unet, reduction = copy.deepcopy(model.model.diffusion_model), todome.Downsample((2, 2))
     x = torch.randn(2, 4, 17, 19, generator=torch.Generator().manual_seed(0))
     given = {"timesteps": torch.tensor([500.0, 500.0]), "context": torch.ones(2, 7, WORDS)}
-    patch: Any = AttentionPatch(reduction, unet)
+    patch: Any = AttentionPatch(reduction, unet, print)
     patches = {"attn1_patch": [patch.before], "attn1_output_patch": [patch.after]}
     for step, sigma in enumerate(SCHEDULE[:-1]):
         options = {"patches": patches, "sigmas": torch.tensor([sigma]), "sample_sigmas": torch.tensor(SCHEDULE)}
@@ -228,24 +242,6 @@ def test_other_models_are_refused(model, downsampled):
     )
     with pytest.raises(todome.NothingToReduce, match=f"^{re.escape(text)}$"):
         downsampled(other)
-
-
-def test_the_copy_in_vendor_is_found_and_its_lack_is_explained(tmp_path, monkeypatch):
-    folder = tmp_path / "todome"
-    folder.mkdir()
-    for name in ("__init__.py", "core.py", "nodes.py"):
-        (folder / name).write_text((NODES / name).read_text())
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    with pytest.raises(ImportError, match=r"^The nodes are here, but todome itself is not\. Run `todome install"):
-        load_core(folder)
-    (folder / "vendor" / "todome").mkdir(parents=True)
-    load_core(folder)
-    assert sys.path[-1] == str(folder / "vendor")
-
-
-def load_core(folder: Path) -> None:
-    exec(compile((folder / "core.py").read_text(), folder / "core.py", "exec"), {"__file__": str(folder / "core.py")})
 
 
 @pytest.mark.parametrize(

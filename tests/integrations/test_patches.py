@@ -13,9 +13,11 @@ from zoo import ldm_unet
 
 from todome import Downsample, Merge
 from todome.hosts.comfy import AttentionPatch, grid_of
+from todome.reductions import Reduction
 from todome.steps.sigmas import SigmaClock, SigmaWindow, place_in
 
 laws = settings(deadline=None, max_examples=100)
+DOWNSAMPLE = Downsample(2)
 SCHEDULE = torch.tensor([14.6, 6.0, 2.0, 0.5, 0.0])
 hundredths = st.lists(
     st.integers(1, 9999), min_size=1, max_size=30, unique_by=lambda level: round(50 * math.log(level))
@@ -26,6 +28,10 @@ schedules = hundredths.map(lambda levels: [*(level / 100 for level in sorted(lev
 @pytest.fixture(scope="module")
 def unet() -> nn.Module:
     return ldm_unet()
+
+
+def patch_on(unet: nn.Module, reduction: Reduction = DOWNSAMPLE) -> Any:
+    return AttentionPatch(reduction, unet, tell=print)
 
 
 def options(sigma: float = 6.0, **changes: Any) -> dict[str, Any]:
@@ -79,7 +85,7 @@ def test_the_grid_that_the_host_tells_counts():
 
 
 def test_both_halves_keep_the_same_rows(unet):
-    q, k, v = before(AttentionPatch(Downsample(2), unet), tokens())
+    q, k, v = before(patch_on(unet), tokens())
     assert q.shape == (2, 99, 8)
     assert k.shape == (2, 4 * 5, 8)
     assert k is v
@@ -88,19 +94,19 @@ def test_both_halves_keep_the_same_rows(unet):
 
 def test_keys_and_values_of_others_are_selected_alike(unet):
     x = tokens()
-    _, k, v = before(AttentionPatch(Downsample(2), unet), x, x + 1, x + 2)
+    _, k, v = before(patch_on(unet), x, x + 1, x + 2)
     assert torch.equal(k + 1, v)
 
 
 def test_every_key_is_kept_once_in_four_steps(unet):
-    patch = AttentionPatch(Downsample(2), unet)
+    patch = patch_on(unet)
     kept = [before(patch, tokens(1), sigma=float(s), original_shape=[1, 4, 9, 11])[1][0, :, 0] for s in SCHEDULE[:-1]]
     rows = torch.cat(kept).long().tolist()
     assert len(set(rows)) == len(rows) == 4 * 4 * 5
 
 
 def test_merged_tokens_come_apart_again(unet):
-    patch: Any = AttentionPatch(Merge(0.5), unet)
+    patch = patch_on(unet, Merge(0.5))
     q, k, v = before(patch, tokens())
     assert q is k is v
     assert q.shape == (2, 50, 8)
@@ -118,7 +124,7 @@ LEFT_ALONE = {
 @pytest.mark.parametrize("regroup", LEFT_ALONE.values(), ids=LEFT_ALONE)
 @pytest.mark.parametrize("reduction", [Downsample(2), Merge(0.5)], ids=["downsample", "merge"])
 def test_what_others_made_of_the_tokens_is_left_alone(unet, reduction, regroup):
-    patch: Any = AttentionPatch(reduction, unet)
+    patch = patch_on(unet, reduction)
     given = regroup(tokens())
     left = before(patch, *given)
     assert all(a is b for a, b in zip(left, given * 3, strict=False))
@@ -131,13 +137,13 @@ UNKNOWN = [{"block": None}, {"block": ("input", 0)}, {"block_index": 7}, {"block
 @pytest.mark.parametrize("changes", UNKNOWN, ids=str)
 def test_layers_it_does_not_know_are_left_alone(unet, changes):
     x = tokens()
-    assert before(AttentionPatch(Downsample(2), unet), x, **changes)[1] is x
+    assert before(patch_on(unet), x, **changes)[1] is x
 
 
 def test_the_noise_is_read_once_in_a_call_of_the_model(unet, monkeypatch):
     reads = []
     monkeypatch.setattr(Tensor, "__float__", lambda self: reads.append(self) or self.item())
-    patch = AttentionPatch(Downsample(2), unet)
+    patch = patch_on(unet)
     shape = [2, 4, 9, 11]
     for _ in range(3):
         before(patch, tokens(), original_shape=shape)
@@ -184,4 +190,4 @@ def test_parts_out_of_reach_are_refused(unet, merge):
         "lets nobody else into the rest of a block. Leave all three out."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-        AttentionPatch(merge, unet)
+        patch_on(unet, merge)

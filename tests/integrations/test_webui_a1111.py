@@ -123,8 +123,8 @@ def test_the_log_says_what_was_reduced(webui, capsys):
     webui.set(factor=2.0, factor_hr="4")
     webui.draw(enable_hr=True)
     assert capsys.readouterr().out == (
-        "todome: first pass: level 1, 3 layers: factor 2.0, 8x8 = 64 -> 16 keys\n"
-        "todome: hires pass: level 1, 3 layers: factor 4.0, 16x16 = 256 -> 16 keys\n"
+        "todome: first pass: level 1, 3 layers: factor 2.0, 8x8 = 64 -> 16 keys, in 4 of 4 steps\n"
+        "todome: hires pass: level 1, 3 layers: factor 4.0, 16x16 = 256 -> 16 keys, in 4 of 4 steps\n"
     )
 
 

@@ -95,7 +95,9 @@ def test_merging(webui):
 def test_the_log_says_what_was_reduced(webui, capsys):
     webui.set(factor=2.0)
     draw(webui)
-    assert capsys.readouterr().out == ("todome: first pass: level 1, 3 layers: factor 2.0, 8x8 = 64 -> 16 keys\n")
+    assert capsys.readouterr().out == (
+        "todome: first pass: level 1, 3 layers: factor 2.0, 8x8 = 64 -> 16 keys, in 4 of 4 steps\n"
+    )
 
 
 def test_an_error_leaves_nothing(webui):
@@ -111,7 +113,10 @@ def test_tokens_that_others_have_merged_are_left_alone_and_the_log_says_so(webui
     objects(webui).unet.set_model_attn1_output_patch(lambda n, options: n.repeat_interleave(2, 1))
     webui.set(factor=2.0)
     webui.processing.process_images(webui.generation(steps=1))
-    assert capsys.readouterr().out == "todome: first pass: nothing was reduced\n"
+    assert capsys.readouterr().out == (
+        "todome: first pass: nothing was reduced. Another extension regroups the tokens, such as HyperTile or token "
+        "merging: turn it off.\n"
+    )
 
 
 def test_patches_of_others_stay(webui):
@@ -132,9 +137,11 @@ def test_patches_of_others_stay(webui):
 def test_settings_that_others_clone_follow_the_sampler_too(webui):
     from todome_webui.forge import ReducedModel
 
-    reduced = ReducedModel(webui.shared.sd_model, Downsample(2, stop=0.5), print)
-    clone = objects(webui).unet.clone()
-    (copied,) = clone.model_options["transformer_options"]["patches"]["attn1_patch"]
+    reduced = ReducedModel(webui.shared.sd_model, Downsample(2, stop=0.5))
+    objects(webui).unet = objects(webui).unet.clone()
+    (copied,) = objects(webui).unet.model_options["transformer_options"]["patches"]["attn1_patch"]
     assert copied.__self__.clock.active
+    webui.shared.sd_model.apply_model(torch.zeros(1, 4, 8, 8), 1.0)
     reduced.at(3, 4)
     assert not copied.__self__.clock.active
+    assert [level.grids for level in reduced.remove()] == [{(8, 8): KEPT}]

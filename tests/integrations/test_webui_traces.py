@@ -1,7 +1,13 @@
 """Whatever happens in AUTOMATIC1111's webui, and whoever else is there: nothing is left, and problems are told."""
 
 import importlib
+import importlib.metadata
+import json
 import re
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +16,7 @@ from ldm.modules.diffusionmodules.util import timestep_embedding
 from webui_world import EXTENSION, WebUI, counts, expected_keys, keys, ldm_model, own_modules, unet
 from zoo import recording
 
+import todome
 from todome.hooks.modules import clocks_on, our_hooks
 
 FINE, HIRES = (8, 8), (16, 16)
@@ -79,7 +86,7 @@ def test_a_model_with_nothing_to_reduce_is_drawn_dense_and_says_so(webui, capsys
         webui.processing.process_images(p)
     assert "todome: first pass: dense. target=UNetModel has no BasicTransformerBlock" in capsys.readouterr().out
     (comment,) = p.comments
-    assert comment.startswith("Token Downsampling: first pass is dense. ")
+    assert comment.startswith("Token Downsampling: first pass: dense. ")
 
 
 def test_another_model_leaves_nothing_on_the_old_one(webui):
@@ -167,26 +174,143 @@ def test_another_extensions_launch_is_kept(webui, monkeypatch):
     assert kept == [4]
 
 
-def test_todome_that_is_missing_is_told(monkeypatch, capsys):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+def test_why_nothing_was_reduced_stands_under_the_picture(webui, capsys):
+    webui.set(auto=True)
+    p = webui.generation()
+    with pytest.warns(UserWarning, match="leaves this model dense"):
+        webui.processing.process_images(p)
+    line = (
+        "first pass: nothing was reduced. The automatic factor leaves up to 4096 tokens as they are, and this picture "
+        "has 8x8 = 64 at the finest level. Choose a factor of 2."
+    )
+    assert list(p.comments) == [f"Token Downsampling: {line}"]
+    assert capsys.readouterr().out == f"todome: {line}\n"
+    webui.set(auto=False, factor=2.0, disable_after=0.1)
+    webui.script_callbacks.on_cfg_denoiser(lambda params: interrupt(webui, True))
+    webui.draw(steps=1)
+
+
+def test_the_accordion_says_what_was_done(webui):
+    tab = webui.tabs["txt2img"]
+    script = tab.alwayson_scripts[-1]
+    webui.set(factor=2.0, disable_after=0.5)
+    webui.draw()
+    tab.html_log.set("Time taken: 1 s")
+    line = "first pass: level 1, 3 layers: factor 2.0, 8x8 = 64 -&gt; 16 keys, in 2 of 4 steps"
+    assert script.report.value == f"<p>The last picture: {line}</p>"
+    webui.set(factor=1.0)
+    webui.draw()
+    tab.html_log.set("Time taken: 2 s")
+    assert script.report.value == "<p>The last picture was drawn as it is, without todome.</p>"
+
+
+def test_the_accordion_says_what_to_expect(webui):
+    tab = webui.tabs["txt2img"]
+    gain = tab.alwayson_scripts[-1].gain
+    tab.width.set(1024)
+    assert gain.value == "<p>Off: both factors are 1.</p>"
+    webui.set(factor=2.0)
+    tab.height.set(1024)
+    assert gain.value == (
+        "<p>About 1.26x with SD 1.5, 1.17x with SD 2.1, 1.03x with SDXL at 1024 x 1024: the time of a step with factor "
+        "2 on an NVIDIA H200. Other cards gain more or less; `todome explain` measures yours.</p>"
+    )
+    webui.set(auto=True)
+    tab.width.set(256)
+    assert gain.value == (
+        "<p>At 256 x 1024 the automatic factor changes nothing: choose a factor of 2 to reduce all the same.</p>"
+    )
+
+
+def test_expected_gains_are_those_that_were_measured(monkeypatch):
+    benchmarks = Path(__file__).parents[2] / "benchmarks"
+    monkeypatch.syspath_prepend(str(benchmarks))
+    gains = importlib.import_module("gains").gains(benchmarks / "results" / "speed-h200.json")
+    assert json.loads((EXTENSION / "todome_webui" / "gains.json").read_text()) == gains
+
+
+def test_passes_of_two_threads_do_not_mix(webui):
+    """The webui makes one generation after the other; whoever does not gets no other pass's steps."""
+    running = importlib.import_module("todome_webui.passes").running
+    running.current = "of this thread"
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(lambda: running.current).result() is None
+    running.current = None
+
+
+@pytest.fixture
+def alone(monkeypatch) -> None:
+    """No todome is loaded, and none is installed."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "todome"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: raise_missing(name))
+
+
+def raise_missing(name: str) -> str:
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
+@pytest.mark.usefixtures("alone")
+def test_todome_that_is_missing_is_told(tmp_path, capsys):
+    without = tmp_path / "extension"
+    shutil.copytree(EXTENSION, without, ignore=shutil.ignore_patterns("vendor"))
+    assert not registered_scripts(without)
+    assert capsys.readouterr().out == (
+        "todome: The extension is here, but todome 0.1 itself is not. Run `todome install` with the folder of this "
+        "program, or install todome in its environment.\n"
+    )
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_copy_is_loaded_without_a_trace_on_the_path(capsys):
+    before = list(sys.path)
+    try:
+        assert registered_scripts()
+        assert Path(sys.modules["todome"].__file__ or "").is_relative_to(EXTENSION / "vendor")
+        assert sys.path == before
+        assert capsys.readouterr().out == f"todome: using todome {todome.__version__}, the copy in the extension\n"
+    finally:
+        for name in [name for name in sys.modules if name.split(".")[0] == "todome"]:
+            del sys.modules[name]
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_installed_todome_of_another_version_is_left_alone(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "7.1.0")
+    try:
+        assert registered_scripts()
+        assert "the copy in the extension" in capsys.readouterr().out
+    finally:
+        for name in [name for name in sys.modules if name.split(".")[0] == "todome"]:
+            del sys.modules[name]
+
+
+def test_a_loaded_todome_of_another_version_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr("todome.__version__", "7.1.0")
     assert not registered_scripts()
     assert capsys.readouterr().out == (
-        "todome: The extension is here, but todome itself is not. Run `todome install --webui PATH` with the folder of "
-        "this webui, or install todome in its environment.\n"
+        "todome: todome='7.1.0', which something else has loaded already, cannot be used. Allowed: 0.1. Run `todome "
+        "install` again with the folder of this program, or remove the other one.\n"
     )
 
 
 def test_an_old_torch_is_told(monkeypatch, capsys):
-    monkeypatch.setattr("torch.__version__", "2.1.2+cu121")
+    monkeypatch.setattr("torch.__version__", "2.0.1+cu118")
     assert not registered_scripts()
     assert capsys.readouterr().out == (
-        "todome: torch='2.1.2+cu121' cannot be used. Allowed: 2.4 or newer. "
-        "Install a newer torch in the environment of this webui, or remove the extension.\n"
+        "todome: torch='2.0.1+cu118' cannot be used. Allowed: 2.1 or newer. "
+        "Install a newer torch in the environment of this program, or remove the extension.\n"
     )
 
 
-def registered_scripts() -> list[Any]:
+def test_the_extension_is_written_for_this_version():
+    with own_modules():
+        sys.path.insert(0, str(EXTENSION))
+        assert importlib.import_module("find_todome").fits(todome.__version__)
+
+
+def registered_scripts(extension: Path = EXTENSION) -> list[Any]:
     with own_modules():
         scripts = importlib.import_module("modules.scripts")
-        scripts.load_script(EXTENSION / "scripts" / "todome_webui.py")
+        scripts.load_script(extension / "scripts" / "todome_webui.py")
         return scripts.scripts_data

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from installed import installed
 from torch import Tensor
 from zoo import WIDTH, LatentDiffusion, ldm_unet, recording
 
@@ -17,10 +18,11 @@ from todome import Downsample
 from todome.hooks.modules import clocks_on
 from todome.reductions import stateless_randint
 from todome.tokens.grid import Grid, kept_rows
+from todome.tools.install import WEBUI
 
 DOUBLE = Path(__file__).parent / "webui_double"
-EXTENSION = Path(__file__).parents[2] / "integrations" / "webui"
-THEIRS = ("modules", "gradio", "todome_webui")
+EXTENSION = installed(WEBUI)
+THEIRS = ("modules", "gradio", "todome_webui", "find_todome")
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from fresh import run_fresh
 
 import todome
 
-EAGER = ["Downsample", "Merge", "NothingToReduce", "Patch", "apply", "apply_patch", "remove", "remove_patch"]
-LAZY = ["bench", "evaluate", "explain"]
+EAGER = ["Downsample", "Merge", "NothingToReduce", "Patch", "apply", "remove"]
+LAZY = ["apply_patch", "bench", "evaluate", "explain", "remove_patch"]
 SURFACE = sorted([*EAGER, *LAZY])
 HEAVY = {"accelerate", "diffusers", "ldm", "peft", "tomesd", "torchvision", "transformers"}
 HEAVY |= {"PIL", "jinja2", "matplotlib", "rich", "safetensors", "torchmetrics", "typer"}
@@ -51,10 +51,11 @@ def test_the_surface_is_what_it_says():
     assert public == set(EAGER)
 
 
-def test_measuring_is_loaded_where_it_is_asked_for():
-    assert not any(name.startswith("todome.tools.measuring") for name in modules_after("import todome; dir(todome)"))
+def test_what_is_beside_the_core_is_loaded_where_it_is_asked_for():
+    beside = ("todome.tools.measuring.", "todome.tomesd")
+    assert not any(name.startswith(beside) for name in modules_after("import todome; dir(todome)"))
     for name in LAZY:
-        assert getattr(todome, name).__module__.startswith("todome.tools.measuring.")
+        assert getattr(todome, name).__module__.startswith(beside)
 
 
 def test_the_clock_needs_no_pictures():

@@ -23,7 +23,8 @@ ALLOWED = {
     "patch": {"errors", "reductions", "steps", "tokens", "hooks", "hosts"},
     "tomesd": {"patch", "reductions", "hosts"},
 }
-LINES_OF_THE_CORE = 1850  # of code
+LINES_OF_THE_CORE = 1800  # of code
+BESIDE_THE_CORE = {"__main__.py", "tomesd.py"}  # what extensions do without
 
 
 def core_files() -> list[Path]:
@@ -95,4 +96,5 @@ def code_lines(path: Path) -> int:
 
 
 def test_the_core_stays_small():
-    assert sum(map(code_lines, core_files())) < LINES_OF_THE_CORE
+    core = [path for path in core_files() if path.name not in BESIDE_THE_CORE]
+    assert sum(map(code_lines, core)) < LINES_OF_THE_CORE

@@ -1,9 +1,12 @@
 """Where stable-diffusion-webui finds the extension."""
 
-from todome_webui.core import explain_missing_core
+from pathlib import Path
 
-problem = explain_missing_core()
-if problem:
+from find_todome import load_todome
+
+try:
+    print(f"todome: using {load_todome(Path(__file__).parents[1] / 'vendor')}")
+except ImportError as problem:
     print(f"todome: {problem}")
 else:
     from todome_webui.script import TokenDownsampling, register  # noqa: F401 (the webui takes the script from here)

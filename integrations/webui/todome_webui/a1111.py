@@ -1,23 +1,21 @@
 """AUTOMATIC1111: the model is one of CompVis or Stability, which todome knows."""
 
-from collections.abc import Callable
 from typing import Any
 
 import todome
-from todome.reductions import Reduction
+from todome.reductions import Level, Reduction
 
 
 class ReducedModel:
     """A model with todome's hooks on it, until `remove`."""
 
-    def __init__(self, sd_model: Any, reduction: Reduction, tell: Callable[[str], None]) -> None:
-        self.patch, self.tell = todome.apply(sd_model, reduction), tell
+    def __init__(self, sd_model: Any, reduction: Reduction) -> None:
+        self.patch = todome.apply(sd_model, reduction)
 
     def at(self, step: int, steps: int) -> None:
         self.patch.at(step, steps)
 
-    def remove(self) -> None:
+    def remove(self) -> list[Level]:
+        """Leaves the model as it was. Returns the levels that met a grid."""
         self.patch.remove()
-        for level in self.patch.levels:
-            if level.grids:
-                self.tell(self.patch.reduction.describe(level))
+        return [level for level in self.patch.levels if level.grids]

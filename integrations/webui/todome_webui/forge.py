@@ -1,10 +1,9 @@
 """Forge and reForge: the model's settings are cloned and given patches, and put back after the pass."""
 
-from collections.abc import Callable
 from typing import Any
 
 from todome.hosts.comfy import AttentionPatch
-from todome.reductions import Reduction
+from todome.reductions import Level, Reduction
 from todome.steps.sigmas import SigmaClock
 
 
@@ -22,12 +21,27 @@ class SamplerClock(SigmaClock):
         return self  # others may clone the settings after us: there is one sampler all the same
 
 
+class LevelsMet:
+    """The levels that met a grid, in whatever clone of the settings."""
+
+    def __init__(self) -> None:
+        self.levels: list[Level] = []
+
+    def __call__(self, level: Level) -> None:
+        if level not in self.levels:
+            self.levels.append(level)
+
+    def __deepcopy__(self, memo: Any) -> "LevelsMet":
+        return self
+
+
 class ReducedModel:
     """A model whose settings have todome's patches, until `remove`."""
 
-    def __init__(self, sd_model: Any, reduction: Reduction, tell: Callable[[str], None]) -> None:
+    def __init__(self, sd_model: Any, reduction: Reduction) -> None:
         self.objects, self.dense = sd_model.forge_objects, sd_model.forge_objects.unet
-        patch = AttentionPatch(reduction, self.dense.model.diffusion_model, tell=tell)
+        self.met = LevelsMet()
+        patch = AttentionPatch(reduction, self.dense.model.diffusion_model, self.met)
         patch.clock = self.clock = SamplerClock(reduction, None)
         self.reduced = self.dense.clone()
         self.reduced.set_model_attn1_patch(patch.before)  # pyright: ignore[reportAttributeAccessIssue]
@@ -37,6 +51,8 @@ class ReducedModel:
     def at(self, step: int, steps: int) -> None:
         self.clock.at(step, steps)
 
-    def remove(self) -> None:
+    def remove(self) -> list[Level]:
+        """Puts the settings of before back. Returns the levels that met a grid."""
         if self.objects.unet is self.reduced:
             self.objects.unet = self.dense
+        return self.met.levels

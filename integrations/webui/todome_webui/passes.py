@@ -1,5 +1,6 @@
 """One sampling pass: the first, the hires pass, or img2img."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,16 @@ from todome import NothingToReduce
 from todome.reductions import Reduction
 
 from . import a1111, forge
+from .report import Report, latest
+
+
+class Running(threading.local):
+    """The pass that this thread is making."""
+
+    current: "Pass | None" = None
+
+
+running = Running()
 
 
 class Pass:
@@ -16,13 +27,11 @@ class Pass:
     webui would only note one in a script; and nothing can be left on a model afterwards.
     """
 
-    running: "Pass | None" = None
-
     def __init__(self, p: Any, title: str, wanted: Callable[[], Reduction]) -> None:
         self.p, self.sampler, self.title, self.wanted = p, p.sampler, title, wanted
         self.sd_model: Any = None
-        self.told = False
         self.reduced: a1111.ReducedModel | forge.ReducedModel | None = None
+        self.report: Report | None = None
         known = vars(self.sampler).get("launch_sampling")
         self.replaced = known.replaced if isinstance(known, Pass) else known  # Forge asks twice before a hires pass
         self.sampler.launch_sampling = self
@@ -31,10 +40,10 @@ class Pass:
         self.step_aside()
         try:
             self.begin()
-            Pass.running = self
+            running.current = self
             return self.sampler.launch_sampling(steps, sample)
         finally:
-            Pass.running = None
+            running.current = None
             self.end()
 
     def step_aside(self) -> None:
@@ -44,37 +53,40 @@ class Pass:
             self.sampler.launch_sampling = self.replaced
 
     def begin(self) -> None:
-        self.sd_model, self.told = self.p.sd_model, False
+        self.sd_model, reduction = self.p.sd_model, self.wanted()
         host = forge if hasattr(self.sd_model, "forge_objects") else a1111
-        reduction = self.wanted()
         try:
-            self.reduced = host.ReducedModel(self.sd_model, reduction, self.tell)
+            self.reduced = host.ReducedModel(self.sd_model, reduction)
+            self.report = Report(self.title, reduction)
         except NothingToReduce as reason:
-            self.tell(f"dense. {reason}")
-            self.p.comment(f"Token Downsampling: {self.title} is dense. {reason}")
+            self.tell([f"{self.title}: dense. {reason}"], dense=True)
 
     def at(self, denoiser: Any) -> None:
         """The sampler is about to call the model, which may be another one now: the refiner."""
         if self.p.sd_model is not self.sd_model:
             self.end()
             self.begin()
-        if self.reduced is not None:
+        if self.reduced is not None and self.report is not None:
             calls = max(1, denoiser.total_steps // denoiser.steps)  # in one step: two of a second-order sampler
-            self.reduced.at(min(denoiser.step // calls, denoiser.steps - 1), denoiser.steps)
+            step = min(denoiser.step // calls, denoiser.steps - 1)
+            self.reduced.at(step, denoiser.steps)
+            self.report.note_step(step, denoiser.steps)
 
     def end(self) -> None:
-        if self.reduced is not None:
-            self.reduced.remove()
-            self.reduced = None
-            if not self.told:
-                self.tell("nothing was reduced")
+        if self.reduced is not None and self.report is not None:
+            levels, self.reduced = self.reduced.remove(), None
+            self.tell(self.report.lines(levels), dense=not self.report.reduced(levels))
 
-    def tell(self, line: str) -> None:
-        self.told = True
-        print(f"todome: {self.title}: {line.removeprefix('todome: ')}")
+    def tell(self, lines: list[str], dense: bool) -> None:
+        """In the log, in the accordion, and, where nothing was reduced, under the picture."""
+        for line in lines:
+            print(f"todome: {line}")
+            latest.add(line)
+            if dense:
+                self.p.comment(f"Token Downsampling: {line}")
 
 
 def follow(params: Any) -> None:
     """Tells the pass that is running where it is, by the sampler's own count."""
-    if Pass.running is not None:
-        Pass.running.at(params.denoiser)
+    if running.current is not None:
+        running.current.at(params.denoiser)

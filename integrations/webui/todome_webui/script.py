@@ -6,13 +6,19 @@ from typing import Any
 import gradio as gr
 from modules import processing, script_callbacks, scripts, shared
 
+from .gains import expected_gain
 from .passes import Pass, follow
+from .report import latest
 from .settings import CONTROLS, DEFAULTS, PREFIX, SAME, SECTION, chosen, complete
 from .xyz import add_axes
+
+AT_ONCE = {"show_progress": "hidden", "queue": False}
 
 
 class TokenDownsampling(scripts.Script):
     """Runs with every generation, and does nothing unless a factor, or the method merging, is set."""
+
+    size: tuple[Any, ...] = ()  # the controls of width and height
 
     def title(self) -> str:
         return "Token Downsampling"
@@ -23,14 +29,34 @@ class TokenDownsampling(scripts.Script):
     def ui(self, is_img2img: bool) -> list[Any]:
         hidden = "factor_hr" if is_img2img else "factor_img2img"
         with gr.Accordion("Token Downsampling", open=False):
+            self.gain = gr.HTML()
             override = gr.Checkbox(False, label="Override the settings with these")
             controls = [control_for(name, visible=name != hidden) for name in CONTROLS]
+            self.report = gr.HTML()
+        self.inputs = [override, *controls]
         names = ["ToDo override", *(control.infotext for control in CONTROLS.values())]
         self.infotext_fields = list(zip([override, *controls], names, strict=True))
         self.paste_field_names = names
-        return [override, *controls]
+        return self.inputs
+
+    def after_component(self, component: Any, **options: Any) -> None:
+        """Called with each component of the webui: the size comes before the accordion, the result after it."""
+        tab = "img2img" if self.is_img2img else "txt2img"
+        name = options.get("elem_id")
+        if name in (f"{tab}_width", f"{tab}_height"):
+            self.size = (*self.size, component)
+        elif name == f"html_log_{tab}" and len(self.size) == 2:
+            inputs = [*self.size, *self.inputs]
+            for changed in inputs:
+                changed.change(self.expect, inputs=inputs, outputs=[self.gain], **AT_ONCE)
+            component.change(latest.page, inputs=[], outputs=[self.report], **AT_ONCE)
+
+    def expect(self, width: int, height: int, override: bool, *values: Any) -> str:
+        settings = chosen(shared.opts, self, override, values)
+        return f"<p>{expected_gain(width, height, settings, settings.factor_img2img if self.is_img2img else SAME)}</p>"
 
     def process(self, p: Any, override: bool = False, *values: Any) -> None:
+        latest.clear()
         settings = chosen(shared.opts, p, override, values)
         own = {name: getattr(settings, name) for name in own_factors(p)}
         passes = [*own.values(), *([] if is_img2img(p) else [SAME])]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..tokens.grid import Grid
 from ..tokens.tables import Table
 from .checkpointing import Memory, is_recomputing
-from .eager import outside_graphs, real_tensors, stays_eager
+from .compiling import assume_constant_result, is_compiling, outside_graphs, real_tensors, stays_eager
 from .modules import Context, Hook, add_pre_hook, first
 from .state import BlockCall
 
@@ -36,7 +36,7 @@ class GridReader(Hook):
     @stays_eager
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = first(args, kwargs)
-        self.before_in_graph(x) if torch.compiler.is_compiling() else self.read(x)
+        self.before_in_graph(x) if is_compiling() else self.read(x)
 
     @outside_graphs
     def read(self, x: Any) -> None:
@@ -79,12 +79,12 @@ class GridReader(Hook):
         own = tuple(operator.index(length) for length in grid)
         self.own_grid = own if self.build_tables(own, x.device) else None
 
-    @torch.compiler.assume_constant_result
+    @assume_constant_result
     def note_graph(self) -> None:
         """Runs while a graph is traced, and never again."""
         self.context.inputs.traced = True
 
-    @torch.compiler.assume_constant_result
+    @assume_constant_result
     def build_tables(self, grid: Grid, device: torch.device) -> bool:
         """Runs while a graph is traced, and never again: no graph contains the building of a table."""
         with real_tensors():
@@ -115,7 +115,7 @@ class LayerHook(Hook):
 
     @stays_eager
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not torch.compiler.is_compiling() and not self.context.state.is_inference:
+        if not is_compiling() and not self.context.state.is_inference:
             self.enter_block(first(args, kwargs))
 
     @outside_graphs
@@ -128,7 +128,7 @@ class LayerHook(Hook):
     @stays_eager
     def before_inside(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Blocks that checkpoint their own inside are not called again, but their first layer sees the same input."""
-        if not torch.compiler.is_compiling() and is_recomputing():
+        if not is_compiling() and is_recomputing():
             self.before_block(module, args, kwargs)
 
     def table_in_graph(self, tokens: int) -> Table | None:

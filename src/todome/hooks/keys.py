@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..reductions import format_grid
 from ..tokens.grid import RowTable, kept_rows
 from ..tokens.layout import Layout, tile_of
-from .eager import outside_graphs, stays_eager
+from .compiling import is_compiling, outside_graphs, stays_eager
 from .grids import LayerHook
 from .modules import Arguments, add_argument_hook, add_pre_hook, first, remove_hooks_on
 from .state import BlockCall
@@ -66,7 +66,7 @@ class KeptKeys(LayerHook):
     @stays_eager
     def rows_for(self, x: Tensor) -> Tensor | None:
         """The rows of these tokens that are kept in this call; None where all are."""
-        return self.rows_in_graph(x) if torch.compiler.is_compiling() else self.rows_in_call(x)
+        return self.rows_in_graph(x) if is_compiling() else self.rows_in_call(x)
 
     def rows_in_graph(self, x: Tensor) -> Tensor | None:
         table, phase = self.table_in_graph(x.shape[1]), self.context.inputs.phase.to(x.device)

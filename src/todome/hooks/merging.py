@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..reductions import Merge
 from ..tokens.matching import Matching, MatchTable, match, merge, unmerge
-from .eager import outside_graphs, stays_eager
+from .compiling import is_compiling, outside_graphs, stays_eager
 from .grids import LayerHook
 from .keys import token_masks
 from .modules import Arguments, add_hook, add_pre_hook, first, with_first
@@ -34,7 +33,7 @@ class MergedTokens(LayerHook):
     @stays_eager
     def current(self) -> Any:
         """Where the matching of the block that is being computed is kept."""
-        return self.context.inputs if torch.compiler.is_compiling() else self.context.state
+        return self.context.inputs if is_compiling() else self.context.state
 
     @stays_eager
     def before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -45,13 +44,13 @@ class MergedTokens(LayerHook):
     def note(self, matching: Matching | None) -> None:
         """Keeps the matching for the parts of the block, which may be in a graph where the block itself is not."""
         self.context.inputs.matching = matching
-        if not torch.compiler.is_compiling():
+        if not is_compiling():
             self.context.state.matching = matching
 
     @stays_eager
     def matching_of(self, x: Tensor) -> Matching | None:
         """Which tokens are alike, x: (batch, tokens, channels); None where they stay as they are."""
-        if torch.compiler.is_compiling():
+        if is_compiling():
             table, phase = self.table_in_graph(x.shape[1]), self.context.inputs.phase.to(x.device)
             return match(x, table, phase) if isinstance(table, MatchTable) else None
         return self.matching_of_call(x)

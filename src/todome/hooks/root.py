@@ -15,7 +15,7 @@ from ..reductions import AUTO_KEYS, format_grid
 from ..steps.clock import Call, remember
 from ..tokens.layout import grids_in
 from .checkpointing import Memory
-from .eager import outside_graphs, stays_eager
+from .compiling import is_compiling, outside_graphs, stays_eager
 from .grids import GridReader
 from .modules import Context, Hook, add_hook, add_pre_hook
 from .state import is_capturing
@@ -52,12 +52,12 @@ class RootHook(Hook):
     @stays_eager
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A graph cannot tell steps apart: it ends here, unless a scheduler or `patch.at` says where the run is."""
-        if not torch.compiler.is_compiling() or not self.context.inputs.driven:
+        if not is_compiling() or not self.context.inputs.driven:
             self.begin_call(module, args, kwargs)
 
     @stays_eager
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if not torch.compiler.is_compiling():
+        if not is_compiling():
             self.end_call(output is not None)
 
     @outside_graphs

@@ -27,22 +27,21 @@ from . import transformers
 from .unet import find_layers, stages_in
 
 Place = tuple[str, int, int]  # the part of the UNet, the number of the stage, the number of the block in it
+Tell = Callable[[Level], None]
 PARTS = {"input": "input_blocks", "middle": "middle_block", "output": "output_blocks"}
 
 
-def patched(
-    host: Any, reduction: Reduction, window: SigmaWindow | None = None, tell: Callable[[str], None] = print
-) -> Any:
+def patched(host: Any, reduction: Reduction, tell: Tell, window: SigmaWindow | None = None) -> Any:
     """A clone of a host's model that is called through the reduction. Where the model is patched already, the new patch
     replaces the old one; a reduction that leaves everything dense only takes it off.
 
     Args:
         host: What the host passes around as its model: ComfyUI's ModelPatcher, Forge's UnetPatcher.
         reduction: `Downsample()` or `Merge()`.
+        tell: Called with each level when it meets a grid for the first time in a run.
         window: `start` and `stop` of the reduction as noise levels, for hosts that do not tell their schedule.
-        tell: Called with a line about each level, when it meets a grid for the first time in a run.
     """
-    patch = AttentionPatch(reduction, host.model.diffusion_model, window, tell)
+    patch = AttentionPatch(reduction, host.model.diffusion_model, tell, window)
     clone = without_patch(host)
     if patch.layers:
         clone.set_model_attn1_patch(patch.before)  # pyright: ignore[reportAttributeAccessIssue]
@@ -80,11 +79,7 @@ class AttentionPatch:
     """
 
     def __init__(
-        self,
-        reduction: Reduction,
-        diffusion_model: nn.Module,
-        window: SigmaWindow | None = None,
-        tell: Callable[[str], None] = print,
+        self, reduction: Reduction, diffusion_model: nn.Module, tell: Tell, window: SigmaWindow | None = None
     ) -> None:
         check_parts(reduction)
         self.reduction, self.tell = reduction, tell
@@ -134,7 +129,7 @@ class AttentionPatch:
         self.said[layer.level, grid] = self.clock.run
         layers = sum(other.level == layer.level for other in self.layers.values())
         kept = {grid: self.reduction.kept_count(grid, layer.setting)}
-        self.tell("todome: " + self.reduction.describe(Level(layer.level, layers, layer.setting, kept)))
+        self.tell(Level(layer.level, layers, layer.setting, kept))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"matching": None}

@@ -25,10 +25,7 @@ HOLDERS = {
     "SpatialTransformer",  # CompVis, Stability: ldm, sgm
 }
 STAGES = (("down_blocks", "mid_block", "up_blocks"), ("input_blocks", "middle_block", "output_blocks"))
-CHECKPOINT_FLAGS = (
-    "checkpoint",
-    "gradient_checkpointing",
-)  # of blocks that checkpoint their own inside: ldm, sgm; kohya
+CHECKPOINT_FLAGS = ("checkpoint", "gradient_checkpointing")  # of blocks that checkpoint their inside: ldm, sgm; kohya
 
 
 def is_named(module: Any, names: set[str]) -> bool:

@@ -20,8 +20,10 @@ SOURCES = (PACKAGE / "integrations", PACKAGE.parent.parent / "integrations")  # 
 NAME = "todome-extension"  # which cannot be imported, so that nobody takes it for todome itself
 MARKER = "installed-by-todome.json"
 Ignore = Callable[[Any, list[str]], Iterable[str]]  # the names in a folder that are left out
+FINDER = "find_todome.py"  # what every integration begins with
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "vendor")
-NOT_CORE = shutil.ignore_patterns("__pycache__", "__main__.py", "integrations", "tools")  # the core needs torch alone
+# The core needs torch alone, and nobody there writes for tomesd.
+NOT_CORE = shutil.ignore_patterns("__pycache__", "__main__.py", "integrations", "tomesd.py", "tools")
 
 
 class Host(NamedTuple):
@@ -54,9 +56,11 @@ COMFYUI = Host("comfyui", "ComfyUI", (("main.py",), ("comfy",), ("custom_nodes",
 def install(host: Host, path: Path, link: bool = False) -> Path:
     """Puts the integration and todome into a host, all or nothing; in place of what was put there before."""
     folder, put = host.folder_in(path), link_entries if link else copy_entries
+    integration = integration_for(host)
     check_replaceable(folder)
     with atomic_folder(folder) as new:
-        put(integration_for(host), new, LEFT_OUT)
+        put(integration.parent, new, all_but(FINDER))
+        put(integration, new, LEFT_OUT)
         put(PACKAGE, new / "vendor" / PACKAGE.name, NOT_CORE)
         marker = {"todome": __version__, "files": sorted(files_in(new))}
         (new / MARKER).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
@@ -85,6 +89,11 @@ def integration_for(host: Host) -> Path:
             "todome", str(PACKAGE), f"a copy of todome that holds the integration for {host.title}", remedy
         )
     return found[0]
+
+
+def all_but(name: str) -> Ignore:
+    """Leaves out everything but the entry of this name."""
+    return lambda folder, names: set(names) - {name}
 
 
 def copy_entries(source: Path, to: Path, ignore: Ignore) -> None:

@@ -7,6 +7,19 @@ class Component:
     def __init__(self, value: Any = None, label: str | None = None, visible: bool = True, **options: Any) -> None:
         self.value, self.label, self.visible = value, label, visible
         self.__dict__.update(options)
+        self.changed: list[Any] = []  # what is called when a user changes it
+
+    def change(self, call: Any, inputs: list[Any], outputs: list[Any], show_progress: str, queue: bool) -> None:
+        self.changed.append(lambda: setattr(outputs[0], "value", call(*(given.value for given in inputs))))
+
+    def set(self, value: Any) -> None:
+        self.value = value
+        for call in self.changed:
+            call()
+
+
+class HTML(Component):
+    """Text on the page."""
 
 
 class Slider(Component):

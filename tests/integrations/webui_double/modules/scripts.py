@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gradio as gr
+
 from modules import errors
 
 AlwaysVisible = object()
@@ -21,6 +23,9 @@ class Script:
 
     def ui(self, is_img2img: bool) -> list[Any]:
         return []
+
+    def after_component(self, component: Any, **options: Any) -> None:
+        pass
 
     def process(self, p: Any, *args: Any) -> None:
         pass
@@ -64,11 +69,20 @@ class ScriptRunner:
         self.alwayson_scripts = [data.script_class() for data in scripts_data]
         for script in self.alwayson_scripts:
             script.is_img2img = is_img2img
+        tab = "img2img" if is_img2img else "txt2img"
+        self.width, self.height = (self.made(f"{tab}_{side}", gr.Slider(512)) for side in ("width", "height"))
+        for script in self.alwayson_scripts:
             if script.show(is_img2img) is AlwaysVisible:
                 script.args_from = len(self.inputs)
                 self.inputs += script.ui(is_img2img)
                 script.args_to = len(self.inputs)
                 self.infotext_fields += script.infotext_fields or []
+        self.html_log = self.made(f"html_log_{tab}", gr.HTML(""))
+
+    def made(self, name: str, component: Any) -> Any:
+        for script in self.alwayson_scripts:
+            script.after_component(component, elem_id=name)
+        return component
 
     def run(self, name: str, p: Any, **kwargs: Any) -> None:
         for script in self.alwayson_scripts:

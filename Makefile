@@ -5,7 +5,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Some processors claim AMX and lack it: every product in bfloat16 would end the process with an illegal instruction.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
-.PHONY: setup demo app docs notebook test quick lint format
+.PHONY: setup demo app docs notebook test quick compat lint format
 
 setup: .venv/ready
 
@@ -43,6 +43,11 @@ test: setup
 # The core and its guarantees, on one host of each kind and without what compiles: for the inner loop.
 quick: setup
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" tests/core tests/surface tests/steps tests/guarantees
+
+# The versions of torch and diffusers that users have; takes an hour and 30 GB.
+COMPAT ?= ../compat
+compat: setup
+	$(BIN)/python benchmarks/compat.py $(COMPAT)
 
 lint: setup
 	$(BIN)/ruff check

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from tomesd.merge import bipartite_soft_matching_random2d
 from torch import Tensor
 from torch.nn import functional as F
+from versions import HALVES
 
 from todome.tokens import matching
 from todome.tokens.matching import Matching, MatchTable, match, matching_table, merge, unmerge
 
 laws = settings(deadline=None, max_examples=60)
-HALVES = [torch.float16, torch.bfloat16]
 GRIDS = [(8, 8), (6, 10), (7, 9), (5, 5), (9, 4), (11, 13)]  # most strides do not divide the last four
 
 

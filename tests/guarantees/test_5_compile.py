@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
+from versions import compile_blocks, needs_hooks_in_graphs
 from zoo import Host, host_named, mini_unet, run, small_unet, unet_inputs
 
 import todome
@@ -20,7 +21,7 @@ REDUCTIONS = [
     Merge(random=False, cross_attention=True, feed_forward=True),
 ]
 over_reductions = pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
-pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), needs_hooks_in_graphs]
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_model_compile_is_one_graph_too(reduction: Any, tracer: CompileCounterWi
 def test_compile_repeated_blocks(reduction: Any, counter: CompileCounterWithBackend):
     model = mini_unet()
     patch = todome.apply(model, reduction)
-    model.compile_repeated_blocks(fullgraph=True, backend=counter)
+    compile_blocks(model, fullgraph=True, backend=counter)
     outputs = steps_of(model, patch)
     compiled = counter.frame_count
     with torch._dynamo.config.patch(error_on_recompile=True):
@@ -127,7 +128,7 @@ def test_compile_repeated_blocks_of_a_deep_model(reduction: Any, counter: Compil
     eager = steps_of(plain := deep(), todome.apply(plain, reduction), 2)
     model = deep()  # another one: a patch that has met its grids already would have its tables made
     patch = todome.apply(model, reduction)
-    model.compile_repeated_blocks(fullgraph=True, backend=counter)
+    compile_blocks(model, fullgraph=True, backend=counter)
     assert_same_run(steps_of(model, patch, 2), eager)
 
 
@@ -168,7 +169,7 @@ def in_place(model: nn.Module, counter: Any) -> Any:
 
 
 def by_block(model: Any, counter: Any) -> Any:
-    model.compile_repeated_blocks(fullgraph=True, backend=counter)
+    compile_blocks(model, fullgraph=True, backend=counter)
     return model
 
 

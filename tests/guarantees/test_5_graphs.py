@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.exc import Unsupported
 from torch._dynamo.testing import CompileCounterWithBackend
+from versions import needs_hooks_in_graphs
 from zoo import mini_unet, noise, run, small_unet, text, unet_inputs
 
 import todome
@@ -14,7 +15,7 @@ from todome import Downsample, Merge
 
 GRIDS = [(14, 18), (12, 20), (10, 10), (14, 22), (9, 11), (17, 13), (20, 8), (22, 12), (11, 19), (18, 18)]
 EVEN = [(12, 20), (20, 12), (8, 12), (24, 20), (12, 28), (28, 8), (20, 20), (36, 12), (12, 12), (24, 24)]
-pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), needs_hooks_in_graphs]
 both = pytest.mark.parametrize("reduction", [Downsample(factor=2), Merge()], ids=lambda r: type(r).__name__)
 
 

@@ -5,13 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import (
-    DiffusionPipeline,
-    MultiControlNetModel,
-    StableDiffusionControlNetPipeline,
-    StableDiffusionXLModularPipeline,
-)
+from diffusers import DiffusionPipeline, StableDiffusionControlNetPipeline
 from torch import nn
+from versions import part_of_diffusers
 from zoo import SIDE, controlnet, ddim, draw, noise, one_level_unet, recording, small_unet, text, tiny_pipeline
 
 import todome
@@ -60,7 +56,7 @@ def control_pipeline(nets: Any) -> Any:
 @pytest.mark.parametrize("count", [1, 2])
 def test_controlnets_are_reduced_also_several(count: int):
     nets: Any = [controlnet() for _ in range(count)]
-    pipeline = control_pipeline(MultiControlNetModel(nets) if count > 1 else nets[0])
+    pipeline = control_pipeline(part_of_diffusers("MultiControlNetModel")(nets) if count > 1 else nets[0])
     patch = todome.apply(pipeline, Downsample(2))
     image = torch.linspace(0, 1, 3 * 16 * 16).view(1, 3, 16, 16)
     with recording(nets[-1], patch) as control, recording(pipeline.unet, patch) as unet:
@@ -108,7 +104,7 @@ def test_text_encoders_and_autoencoders_are_left_alone():
 
 
 def test_a_modular_pipeline_is_taken_like_a_pipeline():
-    pipeline = StableDiffusionXLModularPipeline()
+    pipeline = part_of_diffusers("StableDiffusionXLModularPipeline")()
     pipeline.update_components(unet=small_unet(), scheduler=ddim())
     patch = todome.apply(pipeline, Downsample(2, stop=0.5))
     assert patch.models == [pipeline.unet]

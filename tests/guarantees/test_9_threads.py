@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from versions import needs_hooks_in_graphs
 from zoo import (
     draw,
     host_named,
@@ -149,6 +150,7 @@ def test_other_hosts(host: Any, kind: type):
 
 
 @pytest.mark.slow
+@needs_hooks_in_graphs
 @pytest.mark.usefixtures("fresh_dynamo")
 def test_a_compiled_model_is_called_by_one_thread_at_a_time():
     model = mini_unet()
@@ -172,6 +174,7 @@ def test_a_compiled_model_is_called_by_one_thread_at_a_time():
             assert torch.equal(one, other)
 
 
+@needs_hooks_in_graphs
 @pytest.mark.usefixtures("fresh_dynamo")
 def test_an_interrupted_call_of_a_compiled_model_holds_up_nobody():
     model = mini_unet()

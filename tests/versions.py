@@ -1,0 +1,41 @@
+"""What some versions of torch and diffusers cannot do: the reasons for which tests are skipped there."""
+
+from typing import Any
+
+import diffusers
+import pytest
+import torch
+
+from todome.hooks.compiling import HOOKS_IN_GRAPHS
+
+needs_hooks_in_graphs = pytest.mark.skipif(
+    not HOOKS_IN_GRAPHS, reason="before torch 2.4 no hook is a part of a graph, and fullgraph is refused"
+)
+
+
+def multiplies(dtype: torch.dtype) -> bool:
+    """Whether this torch multiplies matrices of a type on a CPU."""
+    try:
+        torch.ones(2, 2, dtype=dtype).matmul(torch.ones(2, 2, dtype=dtype))
+    except RuntimeError:
+        return False
+    return True
+
+
+HALVES = [
+    pytest.param(dtype, marks=pytest.mark.skipif(not multiplies(dtype), reason=f"this torch has no {dtype} on a CPU"))
+    for dtype in (torch.float16, torch.bfloat16)
+]
+
+
+def part_of_diffusers(name: str) -> Any:
+    """A class of diffusers that older ones do not have."""
+    if not hasattr(diffusers, name):
+        pytest.skip(f"this diffusers has no {name}")
+    return getattr(diffusers, name)
+
+
+def compile_blocks(model: Any, **options: Any) -> None:
+    if not hasattr(model, "compile_repeated_blocks"):
+        pytest.skip("this diffusers has no compile_repeated_blocks")
+    model.compile_repeated_blocks(**options)

@@ -2,9 +2,9 @@
 
     python benchmarks/compat.py FOLDER            (make compat)
 
-makes an environment in FOLDER for each torch, runs the tests of the core, the guarantees, the steps and the integrations
-in it, with the diffusers of its time and with a new one, and writes benchmarks/results/compat.json after each run. An
-environment takes 5 GB. Those that have been tried are left out; --again tries them once more.
+makes an environment in FOLDER for each torch, runs the tests of the core, the guarantees, the steps and the
+integrations in it, with the diffusers of its time and with a new one, and writes benchmarks/results/compat.json after
+each run. An environment takes 5 GB. Those that have been tried are left out; --again tries them once more.
 """
 
 import argparse
@@ -91,11 +91,11 @@ def prepared(environment: Environment, packages: tuple[str, ...], folder: Path) 
         if found is None:
             sys.exit(f"python={environment.python!r} is not installed. Install it and make it known on the PATH.")
         subprocess.run([found, "-m", "venv", home], check=True)
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]
     subprocess.run([*pip, f"torch=={environment.torch}", environment.numpy], check=True)
     pinned = (f"torch=={environment.torch}", environment.numpy)  # nothing may pull another one
     subprocess.run([*pip, *pinned, *COMMON, *packages], check=True)
-    subprocess.run([*pip[:-1], "--no-deps", *NO_DEPS], check=True)
+    subprocess.run([*pip, "--no-deps", *NO_DEPS], check=True)
     return python
 
 

@@ -2,8 +2,8 @@
 
 That happens in the backward pass, maybe after other calls of the model. The part that is computed again gets the
 storage of its original input, so the choice is stored as an attribute of that storage. Where saved tensors are copied
-(`save_on_cpu`), the storage is another one: then the only choice since the last backward pass is taken, and where there
-were several, the call is refused.
+(`save_on_cpu`), or torch is 2.1, the storage is another one: then the only choice since the last backward pass is
+taken, and where there were several, the call is refused.
 """
 
 from collections.abc import Callable
@@ -81,8 +81,8 @@ class Memory:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "Gradient checkpointing computes a call of the model again that cannot be told from another one: their "
-                "inputs share one tensor, or were copied (save_on_cpu), and the step moved in between. Run the "
-                "backward pass of each call before the next step, or remove the patch while training."
+                "inputs share one tensor, or were copied (save_on_cpu, torch 2.1), and the step moved in between. Run "
+                "the backward pass of each call before the next step, or remove the patch while training."
             )
         return choose()  # a new call that somebody makes in a backward pass: what is computed again has gradients
 

@@ -16,6 +16,7 @@ import torch
 from checkpoints import read_weights
 from diffusers import StableDiffusionPipeline
 from models import make_autoencoder, make_scheduler, make_text_encoder, make_tokenizer, make_unet
+from safetensors.torch import load_file, save_file
 from words import vocabulary
 
 
@@ -50,6 +51,7 @@ def export(pipe: StableDiffusionPipeline, folder: Path) -> None:
         pipe.save_pretrained(made, safe_serialization=True)
         model = json.loads((made / "tokenizer" / "tokenizer.json").read_text())["model"]
         write_classic_tokenizer(model, made / "tokenizer")
+        name_classically(made / "text_encoder" / "model.safetensors")
         drop_derived(made / "vae" / "config.json", "block_out_channels")
         for file in made.rglob("*.safetensors"):
             file.chmod(0o644)
@@ -63,6 +65,12 @@ def write_classic_tokenizer(model: dict, folder: Path) -> None:
     (folder / "vocab.json").write_text(json.dumps(model["vocab"], ensure_ascii=False), encoding="utf-8")
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
+
+
+def name_classically(file: Path) -> None:
+    """The names that transformers 4 knows, and 5 still reads: without them 4 would draw with random weights."""
+    weights = load_file(file)
+    save_file({f"text_model.{name}": tensor for name, tensor in weights.items()}, file, {"format": "pt"})
 
 
 def drop_derived(config: Path, key: str) -> None:

@@ -186,6 +186,16 @@ def test_the_tokenizer_is_the_same_in_both_formats():
     assert len(model["vocab"]) == read_json("text_encoder/config.json")["vocab_size"]
 
 
+def test_the_text_encoder_has_the_names_that_transformers_4_knows(flowers):
+    """It would draw with random weights where it does not find them, and say so in a warning only."""
+    with safe_open(todome_flowers.path() / "text_encoder/model.safetensors", "pt") as weights:
+        stored = {name: weights.get_tensor(name) for name in weights.keys()}  # noqa: SIM118
+    opened = {
+        f"text_model.{name.removeprefix('text_model.')}": t for name, t in flowers.text_encoder.state_dict().items()
+    }
+    assert {name for name in stored if torch.equal(stored[name], opened[name])} == opened.keys()
+
+
 @pytest.mark.parametrize("prompt", STRANGE_PROMPTS)
 def test_any_prompt_makes_a_picture(flowers, prompt):
     made = picture(flowers, prompt, num_inference_steps=1)

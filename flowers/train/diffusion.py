@@ -31,15 +31,18 @@ from photos import SIDE, cut, load_photos
 from prepared import read_entries, read_prompts
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from tqdm import tqdm
 from words import vocabulary
 
 DROPPED = 0.1  # share of the prompts that are left empty
-RATES = (1.5e-3, 1e-3)  # of Muon and of AdamW
+RATES = (2e-3, 1e-3)  # of Muon and of AdamW
 WARM_UP = 100  # iterations
 EMA = 0.999
+# With heads of 16 channels, forward and back at 256 px on an H200: 16 ms instead of flash attention's 21.
+ATTENTION = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
 LOG_EVERY = 100
-SAVE_EVERY = 1000
+SAVE_EVERY = 250
 
 
 class Size(NamedTuple):
@@ -59,11 +62,11 @@ class Stage:
 
 WHOLE = SIDE / 256
 FULL = Size(256, 256, 128, 8)
-LARGER = (Size(256, 384, 64, 2), Size(512, 512, 24, 2), Size(384, 256, 64, 2))
+LARGER = (Size(256, 384, 64, 1), Size(512, 512, 24, 1), Size(384, 256, 64, 1))
 STAGES = (
-    Stage("small", (Size(128, 128, 512, 16),), (WHOLE, 1.8), 3000),
-    Stage("full", (FULL,), (WHOLE, 1.2), 4000),
-    Stage("mixed", tuple(size for larger in LARGER for size in (FULL, larger)), (WHOLE, WHOLE), 900),
+    Stage("small", (Size(128, 128, 512, 16),), (WHOLE, 1.8), 2000),
+    Stage("full", (FULL,), (WHOLE, 1.2), 5000),
+    Stage("mixed", tuple(size for larger in LARGER for size in (FULL, larger)), (WHOLE, WHOLE), 1000),
 )
 
 
@@ -75,7 +78,7 @@ class Latents(NamedTuple):
 class Trainer:
     """The networks, their optimisers and their average, and how far they are."""
 
-    def __init__(self, run: Path, device: str) -> None:
+    def __init__(self, run: Path, device: str, rate: float = 1.0) -> None:
         self.run, self.device = run, device
         self.unet: Any = make_unet()
         self.tokenizer = make_tokenizer(vocabulary())
@@ -88,13 +91,13 @@ class Trainer:
         self.average = [p.detach().clone() for p in self.parameters]
         matrices = [p for name, p in named if p.ndim > 1 and ("block" in name or "layers" in name)]
         rest = [p for name, p in named if p.ndim == 1 or not ("block" in name or "layers" in name)]
-        adam = torch.optim.AdamW(rest, lr=RATES[1], betas=(0.9, 0.99), weight_decay=0.0, fused=True)
-        self.optimisers = [Muon(matrices, lr=RATES[0], weight_decay=0.02), adam]
+        adam = torch.optim.AdamW(rest, lr=rate * RATES[1], betas=(0.9, 0.99), weight_decay=0.0, fused=True)
+        self.optimisers = [Muon(matrices, lr=rate * RATES[0], weight_decay=0.02), adam]
         self.iteration = 0
         self.path = make_path(make_scheduler().alphas_cumprod.to(device))
 
     def compile(self) -> None:
-        """Block by block: those of a shape share a graph, and all of them take a fifth of the time of the whole."""
+        """Block by block: those of a shape share a graph, 16 for each size of picture."""
         torch._dynamo.config.recompile_limit = 100  # a graph for each shape of a block and each size of picture
         for module in self.unet.modules():
             if isinstance(module, (ResnetBlock2D, Transformer2DModel)):
@@ -226,22 +229,26 @@ def main() -> None:
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
     parser.add_argument("--iterations", type=int, nargs=len(STAGES), help="of each stage")
     parser.add_argument("--share", type=float, default=1.0, help="of the batch sizes, for smaller GPUs")
+    parser.add_argument(
+        "--rate", type=float, default=1.0, help="share of the rates, for a run that begins with weights"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.benchmark = True
-    trainer = Trainer(options.run, options.device)
+    trainer = Trainer(options.run, options.device, options.rate)
     stages = asked_stages(options)
     if not options.eager:
         trainer.compile()
-    if options.warm_up:
-        warm_up(trainer, stages)
-    else:
-        trainer.resume()
-        train(trainer, stages, options.photos, deadline)
-        trainer.save()
+    with sdpa_kernel(list(ATTENTION), set_priority=True):
+        if options.warm_up:
+            warm_up(trainer, stages)
+        else:
+            trainer.resume()
+            train(trainer, stages, options.photos, deadline)
+            trainer.save()
 
 
 def asked_stages(options: argparse.Namespace) -> list[Stage]:

@@ -1,5 +1,7 @@
 """Muon: steps that are orthogonal, of linear layers and of convolutions."""
 
+from typing import Any
+
 import pytest
 import torch
 from optimising import Muon, orthogonal, take_step
@@ -23,7 +25,8 @@ def test_what_is_made_orthogonal_has_singular_values_of_about_one(shape):
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_a_convolution_is_moved_as_a_matrix(memory_format):
     torch.manual_seed(0)
-    convolution = nn.Conv2d(4, 8, 3).to(memory_format=memory_format)
+    convolution: Any = nn.Conv2d(4, 8, 3)
+    convolution.to(memory_format=memory_format)
     linear = nn.Linear(36, 8)
     with torch.no_grad():
         linear.weight.copy_(convolution.weight.flatten(1))
@@ -38,7 +41,8 @@ def test_a_step_is_as_long_as_one_of_adamw():
     torch.manual_seed(0)
     weights = [nn.Parameter(torch.zeros(shape)) for shape in ((16, 48), (16, 48), (48, 16))]
     optimiser = Muon(weights, lr=0.1, weight_decay=0.0)
-    take_step([optimiser], sum((w * torch.randn(w.shape)).sum() for w in weights), share=0.5)
+    loss = torch.stack([(weight * torch.randn(weight.shape)).sum() for weight in weights]).sum()
+    take_step([optimiser], loss, share=0.5)
     assert optimiser.param_groups[0]["lr"] == 0.05
     for weight in weights:
         assert weight.square().mean().sqrt().item() == pytest.approx(0.2 * 0.05, rel=0.2)

@@ -29,8 +29,9 @@ RATE = 6e-4
 WARM_UP = 100  # iterations
 
 
-def rate(iteration: int, iterations: int) -> float:
-    return RATE * min(1, (iteration + 1) / WARM_UP) * (0.5 * (1 + math.cos(math.pi * iteration / iterations)) + 0.01)
+def share_at(iteration: int, iterations: int) -> float:
+    """Of the full rate."""
+    return min(1, (iteration + 1) / WARM_UP) * (0.5 * (1 + math.cos(math.pi * iteration / iterations)) + 0.01)
 
 
 def loss_of(vae: Any, lpips: LPIPS, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,12 +39,18 @@ def loss_of(vae: Any, lpips: LPIPS, x: Tensor) -> tuple[Tensor, Tensor]:
     with torch.autocast(x.device.type, torch.bfloat16):
         z = vae.encoder(x)
         made = vae.decoder(z + 0.05 * torch.randn_like(z))  # the decoder forgives small errors of the latents
-    z, made = z.float(), made.float()
-    squared = F.mse_loss(made, x)
+    z = z.float()
     mean, std = z.mean((0, 2, 3)), z.std((0, 2, 3))
     moments = (mean.square() + (std - 1).square()).mean()
+    loss, squared = difference(made.float(), x, lpips)
+    return loss + 0.1 * moments, squared
+
+
+def difference(made: Tensor, x: Tensor, lpips: LPIPS) -> tuple[Tensor, Tensor]:
+    """Of a reconstruction, as it is trained and as it is reported."""
+    squared = F.mse_loss(made, x)
     seen = lpips((made / 2 + 0.5).clamp(-0.1, 1.1), x / 2 + 0.5).mean()
-    return F.l1_loss(made, x) + 0.5 * squared + 0.7 * seen + 0.1 * moments, squared
+    return F.l1_loss(made, x) + 0.5 * squared + 0.7 * seen, squared
 
 
 def train(photos: Tensor, lpips: LPIPS, run: Path, iterations: int, batch: int) -> None:
@@ -61,7 +68,7 @@ def train(photos: Tensor, lpips: LPIPS, run: Path, iterations: int, batch: int) 
     for i in tqdm(range(done, iterations), "autoencoder", initial=done, total=iterations, mininterval=10):
         chosen = torch.randint(len(photos), (batch,), device=device)
         loss, squared = loss_of(vae, lpips, cut_for_training(photos[chosen]))
-        take_step(optimiser, loss, rate(i, iterations))
+        take_step([optimiser], loss, share_at(i, iterations))
         if (i + 1) % 100 == 0:
             psnr = 10 * math.log10(4 / squared.item())
             log(run, "autoencoder", iteration=i + 1, loss=loss.item(), psnr=psnr, seconds=time.perf_counter() - began)

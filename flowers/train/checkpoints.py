@@ -23,6 +23,10 @@ def read_weights(run: Path, name: str) -> dict[str, Tensor]:
     return load_file(run / f"{name}.safetensors")
 
 
+def has_weights(run: Path, name: str) -> bool:
+    return (run / f"{name}.safetensors").exists()
+
+
 def write_state(run: Path, name: str, state: Mapping[str, Any]) -> None:
     """Everything needed to go on: weights, optimiser, counters."""
     with atomic_write(run / f"{name}.state") as beside:

@@ -14,8 +14,8 @@ from PIL import Image, ImageDraw
 COLOUR = {"daisy": "white", "dandelion": "yellow", "rose": "red", "sunflower": "yellow", "tulip": "red"}
 EACH = 3  # photos of each kind
 STAGES = [
-    Stage("small", (Size(32, 32, 2, 2, False),), (diffusion.WHOLE, 1.8), 3, (6e-4, 4e-4)),
-    Stage("mixed", (Size(64, 64, 2, 1, False), Size(32, 64, 2, 1, False)), (1.1, 1.1), 2, (4e-4, 2e-5)),
+    Stage("small", (Size(32, 32, 2, 2),), (diffusion.WHOLE, 1.8), 3),
+    Stage("mixed", (Size(64, 64, 2, 1), Size(32, 64, 2, 1)), (1.1, 1.1), 2),
 ]
 ITERATIONS = 5  # of both
 

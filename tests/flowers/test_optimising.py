@@ -1,0 +1,58 @@
+"""Muon: steps that are orthogonal, of linear layers and of convolutions."""
+
+from typing import Any
+
+import pytest
+import torch
+from optimising import Muon, orthogonal, take_step
+from torch import nn
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 72), (2, 64, 8)])
+def test_what_is_made_orthogonal_has_singular_values_of_about_one(shape):
+    torch.manual_seed(0)
+    matrices = torch.randn(shape)
+    made = orthogonal(matrices)
+    assert (made.shape, made.dtype) == (matrices.shape, matrices.dtype)
+    values = torch.linalg.svdvals(made)
+    assert values.min() > 0.3
+    assert values.max() < 1.4
+    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+    nearest = left @ right
+    assert (made * nearest).sum() > 0.95 * made.norm() * nearest.norm()
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_convolution_is_moved_as_a_matrix(memory_format):
+    torch.manual_seed(0)
+    convolution: Any = nn.Conv2d(4, 8, 3)
+    convolution.to(memory_format=memory_format)
+    linear = nn.Linear(36, 8)
+    with torch.no_grad():
+        linear.weight.copy_(convolution.weight.flatten(1))
+    gradient = torch.randn(8, 36)
+    for weight in (convolution.weight, linear.weight):
+        weight.grad = gradient.view(weight.shape)
+        Muon([weight], lr=0.1, weight_decay=0.5).step()
+    assert convolution.weight.flatten(1).equal(linear.weight)
+
+
+def test_a_step_is_as_long_as_one_of_adamw():
+    torch.manual_seed(0)
+    weights = [nn.Parameter(torch.zeros(shape)) for shape in ((16, 48), (16, 48), (48, 16))]
+    optimiser = Muon(weights, lr=0.1, weight_decay=0.0)
+    loss = torch.stack([(weight * torch.randn(weight.shape)).sum() for weight in weights]).sum()
+    take_step([optimiser], loss, share=0.5)
+    assert optimiser.param_groups[0]["lr"] == 0.05
+    for weight in weights:
+        assert weight.square().mean().sqrt().item() == pytest.approx(0.2 * 0.05, rel=0.2)
+
+
+def test_it_finds_the_lowest_place():
+    torch.manual_seed(0)
+    wanted = torch.randn(6, 10)
+    weight = nn.Parameter(torch.zeros(6, 10))
+    optimiser = Muon([weight], lr=0.3, weight_decay=0.0)
+    for i in range(200):
+        take_step([optimiser], (weight - wanted).square().sum(), share=1 - i / 200)
+    assert (weight - wanted).abs().max() < 0.1

@@ -6,10 +6,14 @@ import diffusers
 import pytest
 import torch
 
-from todome.hooks.compiling import HOOKS_IN_GRAPHS
+from todome.hooks.compiling import HOOKS_IN_GRAPHS, TORCH
 
 needs_hooks_in_graphs = pytest.mark.skipif(
     not HOOKS_IN_GRAPHS, reason="before torch 2.4 no hook is a part of a graph, and fullgraph is refused"
+)
+
+needs_kept_notes = pytest.mark.skipif(
+    TORCH < (2, 2), reason="torch 2.1 keeps nothing on a storage: two calls before a backward pass are refused"
 )
 
 
@@ -28,9 +32,10 @@ HALVES = [
 ]
 
 
-def part_of_diffusers(name: str) -> Any:
-    """A class of diffusers that older ones do not have."""
-    if not hasattr(diffusers, name):
+def part_of_diffusers(name: str, oldest: tuple[int, int] = (0, 0)) -> Any:
+    """A class of diffusers that older ones do not have, or not as it is needed."""
+    version = tuple(int(number) for number in diffusers.__version__.split(".")[:2])
+    if version < oldest or not hasattr(diffusers, name):
         pytest.skip(f"this diffusers has no {name}")
     return getattr(diffusers, name)
 

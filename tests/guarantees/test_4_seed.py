@@ -9,6 +9,7 @@ import torch
 from promises import among, both, gradients, over, over_zoo, reduced
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
+from versions import needs_kept_notes
 from zoo import ZOO, Host, ldm_unet, noise, picture, recorded, reduced_everywhere, run
 
 import todome
@@ -120,6 +121,7 @@ def test_gradient_checkpointing_survives_a_second_call_before_backward(host: Hos
     torch.testing.assert_close(patched_gradients(host, with_checkpoints(host), kind, inputs), plain)
 
 
+@needs_kept_notes
 @both
 @among("sd1", "sdxl")
 def test_gradient_checkpointing_survives_a_call_of_another_size(host: Host, kind: type):

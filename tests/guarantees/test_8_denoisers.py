@@ -104,7 +104,7 @@ def test_text_encoders_and_autoencoders_are_left_alone():
 
 
 def test_a_modular_pipeline_is_taken_like_a_pipeline():
-    pipeline = part_of_diffusers("StableDiffusionXLModularPipeline")()
+    pipeline = part_of_diffusers("StableDiffusionXLModularPipeline", oldest=(0, 36))()
     pipeline.update_components(unet=small_unet(), scheduler=ddim())
     patch = todome.apply(pipeline, Downsample(2, stop=0.5))
     assert patch.models == [pipeline.unet]

@@ -8,10 +8,12 @@ import torch
 from webui_world import counts, expected_keys, keys, unet
 from zoo import recorded, recording
 
+import todome
 from todome import Downsample
 from todome.hooks.modules import our_hooks
 
 FINE, HIRES = (8, 8), (16, 16)
+VERSION = f"todome: {todome.__version__}"
 
 
 def test_off_is_as_if_it_were_not_there(webui):
@@ -108,7 +110,10 @@ def test_the_automatic_factor(webui):
     with recording(unet(webui)) as record:
         done = webui.draw(size=66, steps=1)
     assert [len(rows) for rows in record.rows] == [33 * 33]
-    assert done.infotext == "Steps: 1, ToDo auto: True, ToDo factor2: 1.0, ToDo phase: dither, ToDo disable after: 1.0"
+    assert (
+        done.infotext
+        == f"Steps: 1, ToDo auto: True, ToDo factor2: 1.0, ToDo phase: dither, ToDo disable after: 1.0, {VERSION}"
+    )
 
 
 def test_merging(webui):
@@ -116,7 +121,9 @@ def test_merging(webui):
     with recording(unet(webui)) as record:
         done = webui.draw()
     assert [len(rows) for rows in record.rows] == [16] * 4
-    assert done.infotext == "Steps: 4, ToDo method: merging, ToDo merging ratio: 0.75, ToDo disable after: 1.0"
+    assert (
+        done.infotext == f"Steps: 4, ToDo method: merging, ToDo merging ratio: 0.75, ToDo disable after: 1.0, {VERSION}"
+    )
 
 
 def test_the_log_says_what_was_reduced(webui, capsys):

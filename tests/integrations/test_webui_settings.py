@@ -33,7 +33,7 @@ def test_the_older_extensions_settings(webui):
 def test_all_settings_are_in_one_section(webui):
     added = webui.shared.opts.data_labels
     assert len(added) == 9
-    assert {info.section for info in added.values()} == {("token_downsampling", "Token Downsampling")}
+    assert {info.section for info in added.values()} == {("token_downsampling", "Token Downsampling (todome)")}
     assert all(info.comment_after for info in added.values())
 
 

@@ -86,7 +86,7 @@ def test_a_model_with_nothing_to_reduce_is_drawn_dense_and_says_so(webui, capsys
         webui.processing.process_images(p)
     assert "todome: first pass: dense. target=UNetModel has no BasicTransformerBlock" in capsys.readouterr().out
     (comment,) = p.comments
-    assert comment.startswith("Token Downsampling: first pass: dense. ")
+    assert comment.startswith("todome: first pass: dense. ")
 
 
 def test_another_model_leaves_nothing_on_the_old_one(webui):
@@ -183,7 +183,7 @@ def test_why_nothing_was_reduced_stands_under_the_picture(webui, capsys):
         "first pass: nothing was reduced. The automatic factor leaves up to 4096 tokens as they are, and this picture "
         "has 8x8 = 64 at the finest level. Choose a factor of 2."
     )
-    assert list(p.comments) == [f"Token Downsampling: {line}"]
+    assert list(p.comments) == [f"todome: {line}"]
     assert capsys.readouterr().out == f"todome: {line}\n"
     webui.set(auto=False, factor=2.0, disable_after=0.1)
     webui.script_callbacks.on_cfg_denoiser(lambda params: interrupt(webui, True))

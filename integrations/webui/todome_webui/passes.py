@@ -83,7 +83,7 @@ class Pass:
             print(f"todome: {line}")
             latest.add(line)
             if dense:
-                self.p.comment(f"Token Downsampling: {line}")
+                self.p.comment(f"todome: {line}")
 
 
 def follow(params: Any) -> None:

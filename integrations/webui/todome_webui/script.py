@@ -9,7 +9,7 @@ from modules import processing, script_callbacks, scripts, shared
 from .gains import expected_gain
 from .passes import Pass, follow
 from .report import latest
-from .settings import CONTROLS, DEFAULTS, PREFIX, SAME, SECTION, chosen, complete
+from .settings import CONTROLS, DEFAULTS, PREFIX, SAME, SECTION, TITLE, VERSION, chosen, complete
 from .xyz import add_axes
 
 AT_ONCE = {"show_progress": "hidden", "queue": False}
@@ -21,14 +21,14 @@ class TokenDownsampling(scripts.Script):
     size: tuple[Any, ...] = ()  # the controls of width and height
 
     def title(self) -> str:
-        return "Token Downsampling"
+        return TITLE
 
     def show(self, is_img2img: bool) -> Any:
         return scripts.AlwaysVisible
 
     def ui(self, is_img2img: bool) -> list[Any]:
         hidden = "factor_hr" if is_img2img else "factor_img2img"
-        with gr.Accordion("Token Downsampling", open=False):
+        with gr.Accordion(TITLE, open=False):
             self.gain = gr.HTML()
             override = gr.Checkbox(False, label="Override the settings with these")
             controls = [control_for(name, visible=name != hidden) for name in CONTROLS]
@@ -60,8 +60,8 @@ class TokenDownsampling(scripts.Script):
         settings = chosen(shared.opts, p, override, values)
         own = {name: getattr(settings, name) for name in own_factors(p)}
         passes = [*own.values(), *([] if is_img2img(p) else [SAME])]
-        for control in CONTROLS.values():
-            p.extra_generation_params.pop(control.infotext, None)  # the cells of an XYZ plot share them
+        for name in (VERSION, *(control.infotext for control in CONTROLS.values())):
+            p.extra_generation_params.pop(name, None)  # the cells of an XYZ plot share them
         if not all(map(settings.off, passes)):
             p.extra_generation_params.update(settings.infotext(own))
 

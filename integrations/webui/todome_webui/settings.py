@@ -4,14 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, NamedTuple
 
+import todome
 from todome import Downsample, Merge
 from todome.errors import invalid_value
 from todome.reductions import Reduction
 
-SECTION = ("token_downsampling", "Token Downsampling")
+TITLE = "Token Downsampling (todome)"
+SECTION = ("token_downsampling", TITLE)
 PREFIX = "token_downsampling_"
 SAME, OFF = "same", "off"
 AUTO: Final = "auto"
+VERSION = "todome"  # in the infotext: which one drew it
 DOWNSAMPLING, MERGING = "downsampling", "merging"
 
 FACTOR = {"minimum": 1.0, "maximum": 5.0, "step": 0.5}
@@ -125,7 +128,7 @@ class Settings:
         else:
             names = ["auto" if self.auto else "factor", "factor2", "phase"]
         names += ["disable_after", *(name for name, value in own.items() if value != SAME)]
-        return {CONTROLS[name].infotext: getattr(self, name) for name in names}
+        return {CONTROLS[name].infotext: getattr(self, name) for name in names} | {VERSION: todome.__version__}
 
 
 CONTROLS: dict[str, Control] = {one.name: one.metadata["control"] for one in fields(Settings)}

@@ -143,10 +143,15 @@ class Patch:
 
     def _level(self, level: int) -> Level:
         numbers = [number for number, layer in enumerate(self._layers) if layer.level == level]
-        setting = self._settings.get(level)
-        grids = {grid for number in numbers for layout in self._tables.layouts_of(number) for grid in grids_in(layout)}
+        setting, tables = self._settings.get(level), self._tables
+        layouts = [layout for number in numbers for layout in tables.layouts_of(number, self._has_graphs())]
+        grids = {grid for layout in layouts for grid in grids_in(layout)}
         kept = {grid: self.reduction.kept_count(grid, setting) for grid in sorted(grids, reverse=True)}
         return Level(level, len(numbers), setting, kept)
+
+    def _has_graphs(self) -> bool:
+        """Whether compiled graphs may read the tables, which do not say which ones they read."""
+        return any(inputs.traced for inputs in list(self.clock.graph_inputs)) or any(map(is_compiled, self.models))
 
     def __repr__(self) -> str:
         names = " and ".join(type(model).__name__ for model in self.models)

@@ -135,6 +135,25 @@ def test_the_log_says_what_was_reduced(webui, capsys):
     )
 
 
+def merge_half(attention: Any) -> None:
+    """As the webui's own token merging does: the attention sees every other token."""
+    plain = attention.forward
+    attention.forward = lambda x, **kwargs: plain(x[:, ::2], **kwargs).repeat_interleave(2, 1)
+
+
+def test_layers_whose_tokens_others_have_merged_are_dense_and_the_log_says_so(webui, capsys):
+    for block in (module for module in unet(webui).modules() if hasattr(module, "attn1")):
+        merge_half(block.attn1)
+    dense = webui.draw()
+    webui.set(factor=2.0)
+    reduced = webui.draw()
+    assert torch.equal(reduced.samples, dense.samples)
+    assert capsys.readouterr().out == (
+        "todome: first pass: nothing was reduced. Another extension regroups the tokens, such as HyperTile or token "
+        "merging: turn it off.\n"
+    )
+
+
 def test_reductions_are_made_by_the_core(webui):
     settings = importlib.import_module("todome_webui.settings").Settings
     assert settings(factor=2.0, factor2=1.5).reduction("same") == Downsample((2.0, 1.5))

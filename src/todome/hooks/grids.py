@@ -58,7 +58,7 @@ class GridReader(Hook):
         """Puts the tables for this grid where graphs find them."""
         if (grid, device) != self.provided:
             for layer in self.layers:
-                layer.graph_table = self.context.tables.find(layer.number, (grid,), device)
+                layer.graph_table = self.context.tables.prepare(layer.number, (grid,), device).by_layer[layer.number]
             self.provided, self.graph_grid = (grid, device), torch.empty((), device=device).expand(grid)
 
     def expect(self, latents: Tensor) -> None:

@@ -22,6 +22,7 @@ class LayoutTables:
 
     def __init__(self) -> None:
         self.by_layer: dict[int, Table | None] = {}  # None where a layer is left dense
+        self.met: set[int] = set()  # the layers that were called with these tokens: others only have a table at hand
         self.last_used = 0
         self.pinned = False  # whether a compiled or captured graph reads them
 
@@ -46,13 +47,19 @@ class TableCache:
         self.lock = threading.Lock()
 
     def find(self, layer: int, layout: Layout, device: torch.device, pin: bool = False) -> Table | None:
-        """The table of a layer for these tokens, on the device of its attention; None where it is left dense."""
+        """The table of a layer that is called with these tokens; None where it is left dense."""
+        found = self.prepare(layer, layout, device)
+        found.met.add(layer)
+        found.pinned |= pin
+        return found.by_layer[layer]
+
+    def prepare(self, layer: int, layout: Layout, device: torch.device) -> LayoutTables:
+        """Has the table of a layer ready, on the device of its attention."""
         found = self.layouts.get((layout, device))
         if found is None or layer not in found.by_layer:
             found = self.add(layer, layout, device)
         found.last_used = next(self.uses)
-        found.pinned |= pin
-        return found.by_layer[layer]
+        return found
 
     def add(self, layer: int, layout: Layout, device: torch.device) -> LayoutTables:
         with torch.inference_mode(False):  # training may use them too
@@ -76,10 +83,10 @@ class TableCache:
             excess -= tables.bytes
             del self.layouts[key]
 
-    def layouts_of(self, layer: int) -> Iterator[Layout]:
-        """The layouts in the cache that a layer was called with."""
+    def layouts_of(self, layer: int, prepared: bool = False) -> Iterator[Layout]:
+        """The layouts in the cache that a layer was called with, or, if asked for, has a table at hand for."""
         for (layout, _), tables in list(self.layouts.items()):
-            if layer in tables.by_layer:
+            if layer in (tables.by_layer if prepared else tables.met):
                 yield layout
 
     def __getstate__(self) -> dict[str, Any]:

@@ -110,9 +110,9 @@ def test_the_automatic_factor(webui):
     with recording(unet(webui)) as record:
         done = webui.draw(size=66, steps=1)
     assert [len(rows) for rows in record.rows] == [33 * 33]
-    assert (
-        done.infotext
-        == f"Steps: 1, ToDo auto: True, ToDo factor2: 1.0, ToDo phase: dither, ToDo disable after: 1.0, {VERSION}"
+    assert done.infotext == (
+        "Steps: 1, ToDo factor2: 1.0, ToDo auto: True, ToDo phase: dither, ToDo method: downsampling, "
+        f"ToDo disable after: 1.0, {VERSION}"
     )
 
 
@@ -149,8 +149,8 @@ def test_layers_whose_tokens_others_have_merged_are_dense_and_the_log_says_so(we
     reduced = webui.draw()
     assert torch.equal(reduced.samples, dense.samples)
     assert capsys.readouterr().out == (
-        "todome: first pass: nothing was reduced. Another extension regroups the tokens, such as HyperTile or token "
-        "merging: turn it off.\n"
+        "todome: first pass: nothing was reduced. HyperTile, token merging or a reference of ControlNet "
+        "changes the tokens: use one of them.\n"
     )
 
 

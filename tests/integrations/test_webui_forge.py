@@ -114,8 +114,8 @@ def test_tokens_that_others_have_merged_are_left_alone_and_the_log_says_so(webui
     webui.set(factor=2.0)
     webui.processing.process_images(webui.generation(steps=1))
     assert capsys.readouterr().out == (
-        "todome: first pass: nothing was reduced. Another extension regroups the tokens, such as HyperTile or token "
-        "merging: turn it off.\n"
+        "todome: first pass: nothing was reduced. HyperTile, token merging or a reference of ControlNet changes "
+        "the tokens: use one of them.\n"
     )
 
 

@@ -152,7 +152,7 @@ def test_two_requests_for_one_pass_are_one(webui):
     webui.set(factor=2.0)
     p = webui.generation()
     ask = p.scripts.run
-    p.scripts.run = lambda name, p, **kwargs: [ask(name, p, **kwargs), ask(name, p, **kwargs)]
+    p.scripts.run = lambda *given, **kwargs: [ask(*given, **kwargs), ask(*given, **kwargs)]
     with recording(unet(webui)) as record:
         webui.processing.process_images(p)
     assert record.rows == [expected_keys(FINE, step) for step in range(4)]
@@ -190,6 +190,16 @@ def test_why_nothing_was_reduced_stands_under_the_picture(webui, capsys):
     webui.draw(steps=1)
 
 
+def test_a_script_that_samples_by_itself_is_told(webui, capsys):
+    webui.set(factor=2.0)
+    p = webui.generation()
+    p.sample = lambda: p.noise(8)
+    text = "todome: nothing was reduced. The chosen script draws in its own way."
+    assert webui.processing.process_images(p).comments == text
+    assert capsys.readouterr().out == f"{text}\n"
+    assert webui.draw().comments == ""
+
+
 def test_the_accordion_says_what_was_done(webui):
     tab = webui.tabs["txt2img"]
     script = tab.alwayson_scripts[-1]
@@ -201,6 +211,7 @@ def test_the_accordion_says_what_was_done(webui):
     webui.set(factor=1.0)
     webui.draw()
     tab.html_log.set("Time taken: 2 s")
+    assert script.gain.value() == "<p>Off: both factors are 1.</p>"  # what a page that is opened now shows
     assert script.report.value == "<p>The last picture was drawn as it is, without todome.</p>"
 
 
@@ -213,7 +224,7 @@ def test_the_accordion_says_what_to_expect(webui):
     tab.height.set(1024)
     assert gain.value == (
         "<p>About 1.26x with SD 1.5, 1.17x with SD 2.1, 1.03x with SDXL at 1024 x 1024: the time of a step with factor "
-        "2 on an NVIDIA H200. Other cards gain more or less; `todome explain` measures yours.</p>"
+        "2 on an NVIDIA H200. Other cards gain more or less; <code>todome explain</code> measures yours.</p>"
     )
     webui.set(auto=True)
     tab.width.set(256)

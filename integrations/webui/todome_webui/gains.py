@@ -30,7 +30,7 @@ def expected_gain(width: int, height: int, settings: Settings, own: str = SAME) 
     factor = next(iter(rows.values()))["factor"]
     return (
         f"About {gains} at {measured} x {measured}: the time of a step with factor {factor} on an {GAINS['machine']}. "
-        "Other cards gain more or less; `todome explain` measures yours."
+        "Other cards gain more or less; <code>todome explain</code> measures yours."
     )
 
 

@@ -33,7 +33,7 @@ class Report:
         if not any(self.steps.values()):
             return f"It is disabled after {self.reduction.stop:.0%} of the steps, which is before the first one ends."
         if not levels:
-            return "Another extension regroups the tokens, such as HyperTile or token merging: turn it off."
+            return "HyperTile, token merging or a reference of ControlNet changes the tokens: use one of them."
         finest = max(grid for level in levels for grid in level.grids)
         return (
             f"The automatic factor leaves up to {AUTO_KEYS} tokens as they are, and this picture has "

@@ -19,6 +19,7 @@ class TokenDownsampling(scripts.Script):
     """Runs with every generation, and does nothing unless a factor, or the method merging, is set."""
 
     size: tuple[Any, ...] = ()  # the controls of width and height
+    wanted = False  # whether the generation that was begun last has a pass to reduce
 
     def title(self) -> str:
         return TITLE
@@ -29,7 +30,7 @@ class TokenDownsampling(scripts.Script):
     def ui(self, is_img2img: bool) -> list[Any]:
         hidden = "factor_hr" if is_img2img else "factor_img2img"
         with gr.Accordion(TITLE, open=False):
-            self.gain = gr.HTML()
+            self.gain = gr.HTML(partial(self.expect, 512, 512, False))  # called when the page is opened
             override = gr.Checkbox(False, label="Override the settings with these")
             controls = [control_for(name, visible=name != hidden) for name in CONTROLS]
             self.report = gr.HTML()
@@ -58,12 +59,21 @@ class TokenDownsampling(scripts.Script):
     def process(self, p: Any, override: bool = False, *values: Any) -> None:
         latest.clear()
         settings = chosen(shared.opts, p, override, values)
-        own = {name: getattr(settings, name) for name in own_factors(p)}
-        passes = [*own.values(), *([] if is_img2img(p) else [SAME])]
+        own = own_factors(p)
+        passes = [*(getattr(settings, name) for name in own), *([] if is_img2img(p) else [SAME])]
         for name in (VERSION, *(control.infotext for control in CONTROLS.values())):
             p.extra_generation_params.pop(name, None)  # the cells of an XYZ plot share them
-        if not all(map(settings.off, passes)):
+        self.wanted = not all(map(settings.off, passes))
+        if self.wanted:
             p.extra_generation_params.update(settings.infotext(own))
+
+    def postprocess(self, p: Any, processed: Any, *values: Any) -> None:
+        """Some scripts do the sampling themselves, and no pass is ever begun."""
+        if self.wanted and not latest.lines and not shared.state.interrupted:
+            line = "nothing was reduced. The chosen script draws in its own way."
+            print(f"todome: {line}")
+            latest.add(line)
+            processed.comments += f"todome: {line}"
 
     def process_before_every_sampling(self, p: Any, override: bool = False, *values: Any, **kwargs: Any) -> None:
         settings = chosen(shared.opts, p, override, values)

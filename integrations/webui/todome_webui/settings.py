@@ -121,13 +121,13 @@ class Settings:
             )
         return Downsample(self.factor_with(own), self.phase, stop=self.disable_after)
 
-    def infotext(self, own: Mapping[str, str]) -> dict[str, Any]:
-        """What makes the picture again; `own` holds the fields of own factors that matter, with their values."""
+    def infotext(self, own: Sequence[str]) -> dict[str, Any]:
+        """What makes the picture again, whatever is set there; `own` are the fields of own factors that matter."""
+        names = ["factor", "factor2", "auto", "phase", "method", "disable_after", *own]
         if self.method == MERGING:
-            names = ["method", "ratio"]
-        else:
-            names = ["auto" if self.auto else "factor", "factor2", "phase"]
-        names += ["disable_after", *(name for name, value in own.items() if value != SAME)]
+            names = ["method", "ratio", "disable_after", *own]
+        elif self.auto:
+            names.remove("factor")
         return {CONTROLS[name].infotext: getattr(self, name) for name in names} | {VERSION: todome.__version__}
 
 

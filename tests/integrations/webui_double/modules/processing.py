@@ -70,10 +70,13 @@ class StableDiffusionProcessingImg2Img(StableDiffusionProcessing):
 class Processed:
     samples: Any
     infotext: str
+    comments: str = ""
 
 
 def process_images(p: Any) -> Processed:
     p.scripts.run("process", p)
     with torch.no_grad():
         samples = p.sample()
-    return Processed(samples, infotext_utils.written({"Steps": p.steps, **p.extra_generation_params}))
+    processed = Processed(samples, infotext_utils.written({"Steps": p.steps, **p.extra_generation_params}))
+    p.scripts.run("postprocess", p, processed)
+    return processed

@@ -30,6 +30,9 @@ class Script:
     def process(self, p: Any, *args: Any) -> None:
         pass
 
+    def postprocess(self, p: Any, processed: Any, *args: Any) -> None:
+        pass
+
     def process_before_every_sampling(self, p: Any, *args: Any, **kwargs: Any) -> None:
         pass
 
@@ -84,9 +87,9 @@ class ScriptRunner:
             script.after_component(component, elem_id=name)
         return component
 
-    def run(self, name: str, p: Any, **kwargs: Any) -> None:
+    def run(self, name: str, p: Any, *given: Any, **kwargs: Any) -> None:
         for script in self.alwayson_scripts:
             try:
-                getattr(script, name)(p, *p.script_args[script.args_from : script.args_to], **kwargs)
+                getattr(script, name)(p, *given, *p.script_args[script.args_from : script.args_to], **kwargs)
             except Exception as error:
                 errors.noted.append(error)

@@ -143,9 +143,11 @@ class Patch:
 
     def _level(self, level: int) -> Level:
         numbers = [number for number, layer in enumerate(self._layers) if layer.level == level]
-        setting, tables = self._settings.get(level), self._tables
-        layouts = [layout for number in numbers for layout in tables.layouts_of(number, self._has_graphs())]
-        grids = {grid for layout in layouts for grid in grids_in(layout)}
+        setting, met = (
+            self._settings.get(level),
+            functools.partial(self._tables.layouts_of, prepared=self._has_graphs()),
+        )
+        grids = {grid for number in numbers for layout in met(number) for grid in grids_in(layout)}
         kept = {grid: self.reduction.kept_count(grid, setting) for grid in sorted(grids, reverse=True)}
         return Level(level, len(numbers), setting, kept)
 
@@ -164,18 +166,14 @@ def models_in(target: Any) -> list[nn.Module]:
     """The models in a target whose attention may be reduced, as they are: maybe compiled."""
     if is_pipeline(target):
         named = sorted(target.components.items(), key=lambda item: item[0] != "unet")  # its layers come first
-        parts = [part for _, component in named for part in several(component)]
-        models = list(dict.fromkeys(part for part in parts if isinstance(part, nn.Module)))
+        several = [part if isinstance(part, (list, tuple)) else [part] for _, part in named]  # a list of ControlNets
+        models = list(dict.fromkeys(part for parts in several for part in parts if isinstance(part, nn.Module)))
     else:
         inner = getattr(getattr(target, "model", None), "diffusion_model", None)
         models = [target if inner is None else inner]
     for model in models:
         check_module(target, model)
     return models
-
-
-def several(component: Any) -> list[Any] | tuple[Any, ...]:
-    return component if isinstance(component, (list, tuple)) else [component]  # a list of ControlNets
 
 
 def check_module(target: Any, model: Any) -> None:

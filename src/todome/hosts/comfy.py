@@ -53,8 +53,8 @@ def without_patch(host: Any) -> Any:
     """A clone of a host's model without todome's patch. The patches of others stay, in their order."""
     clone = host.clone()
     options = clone.model_options["transformer_options"]
-    kept = {name: [p for p in several if not is_ours(p)] for name, several in options.get("patches", {}).items()}
-    if kept:
+    if "patches" in options:
+        kept = {name: [p for p in several if not is_ours(p)] for name, several in options["patches"].items()}
         options["patches"] = {name: several for name, several in kept.items() if several}
     return clone
 
@@ -162,7 +162,8 @@ def patched_layers(reduction: Reduction, diffusion_model: nn.Module) -> tuple[di
     found: dict[Place, PatchedLayer] = {}
     for number, layer in enumerate(layers):
         if settings[number] is not None:
-            place = (*names[layer.holder], number_in(layer.holder, layer.block))
+            blocks: Any = layer.holder.transformer_blocks
+            place = (*names[layer.holder], [*map(unwrapped, blocks)].index(layer.block))
             found[place] = PatchedLayer(number, layer.level, layer.scale, settings[number])
     return found, settings
 
@@ -172,10 +173,6 @@ def refuse(model: nn.Module) -> None:
     why = f": {transformers.REASON.removesuffix('.')}" if transformers.is_transformer(model) else ""
     remedy = f"Leave this model dense{why}"
     raise invalid_value("model", type(model).__name__, allowed, remedy, NothingToReduce)
-
-
-def number_in(holder: Any, block: nn.Module) -> int:
-    return [unwrapped(other) for other in holder.transformer_blocks].index(block)
 
 
 def stage_names(model: nn.Module) -> dict[nn.Module, tuple[str, int]]:

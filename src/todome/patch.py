@@ -143,11 +143,8 @@ class Patch:
 
     def _level(self, level: int) -> Level:
         numbers = [number for number, layer in enumerate(self._layers) if layer.level == level]
-        setting, met = (
-            self._settings.get(level),
-            functools.partial(self._tables.layouts_of, prepared=self._has_graphs()),
-        )
-        grids = {grid for number in numbers for layout in met(number) for grid in grids_in(layout)}
+        setting, layouts = self._settings.get(level), self._tables.layouts_of(numbers, self._has_graphs())
+        grids = {grid for layout in layouts for grid in grids_in(layout)}
         kept = {grid: self.reduction.kept_count(grid, setting) for grid in sorted(grids, reverse=True)}
         return Level(level, len(numbers), setting, kept)
 

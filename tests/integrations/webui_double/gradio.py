@@ -19,7 +19,14 @@ class Component:
 
 
 class HTML(Component):
-    """Text on the page."""
+    """Text on the page. In gradio 4 it says that it changed whenever anything does: who answers it never ends."""
+
+    def change(self, *event: Any, **options: Any) -> None:
+        raise RecursionError("the page asks again for as long as it is open")
+
+
+class Textbox(Component):
+    """A line of text, which need not be visible."""
 
 
 class Slider(Component):

@@ -80,7 +80,8 @@ class ScriptRunner:
                 self.inputs += script.ui(is_img2img)
                 script.args_to = len(self.inputs)
                 self.infotext_fields += script.infotext_fields or []
-        self.html_log = self.made(f"html_log_{tab}", gr.HTML(""))
+        self.made(f"html_log_{tab}", gr.HTML(""))
+        self.result = self.made(f"generation_info_{tab}", gr.Textbox("", visible=False))
 
     def made(self, name: str, component: Any) -> Any:
         for script in self.alwayson_scripts:

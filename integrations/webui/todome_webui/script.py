@@ -22,7 +22,7 @@ class TokenDownsampling(scripts.Script):
     wanted = False  # whether the generation that was begun last has a pass to reduce
 
     def title(self) -> str:
-        return TITLE
+        return "Token Downsampling"  # by which requests to the API name it
 
     def show(self, is_img2img: bool) -> Any:
         return scripts.AlwaysVisible

@@ -15,6 +15,9 @@ needs_hooks_in_graphs = pytest.mark.skipif(
 needs_dynamic_tables = pytest.mark.skipif(
     TORCH < (2, 9), reason="before torch 2.9 there is one graph for each size, and no export without a warning"
 )
+needs_shared_graphs = pytest.mark.skipif(
+    TORCH < (2, 10), reason="up to torch 2.9 blocks do not share a graph, and torch gives up after eight"
+)
 needs_kept_notes = pytest.mark.skipif(
     TORCH < (2, 2), reason="torch 2.1 keeps nothing on a storage: two calls before a backward pass are refused"
 )

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
-from versions import compile_blocks, needs_hooks_in_graphs
+from versions import compile_blocks, needs_hooks_in_graphs, needs_shared_graphs
 from zoo import Host, host_named, mini_unet, run, small_unet, unet_inputs
 
 import todome
@@ -121,6 +121,7 @@ def test_compile_repeated_blocks(reduction: Any, counter: CompileCounterWithBack
     assert_same_run(outputs, eager_run(reduction))
 
 
+@needs_shared_graphs
 @both
 def test_compile_repeated_blocks_of_a_deep_model(reduction: Any, counter: CompileCounterWithBackend):
     """SDXL has 10 blocks at its first level alone, and torch gives up on a function that it compiled 8 times."""

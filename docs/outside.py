@@ -20,6 +20,7 @@ SHOWN = (
     "flowers/*.json",
     "flowers/README.md",
     "integrations/*/README.md",
+    "integrations/*/*.png",
 )
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^):#]+)\)")
 

@@ -21,7 +21,7 @@ NAME = "todome-extension"  # which cannot be imported, so that nobody takes it f
 MARKER = "installed-by-todome.json"
 Ignore = Callable[[Any, list[str]], Iterable[str]]  # the names in a folder that are left out
 FINDER = "find_todome.py"  # what every integration begins with
-LEFT_OUT = shutil.ignore_patterns("__pycache__", "vendor")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "vendor", "*.png")
 # The core needs torch alone, and nobody there writes for tomesd.
 NOT_CORE = shutil.ignore_patterns("__pycache__", "__main__.py", "integrations", "tomesd.py", "tools")
 

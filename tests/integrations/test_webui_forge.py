@@ -109,7 +109,7 @@ def test_an_error_leaves_nothing(webui):
 
 
 def test_tokens_that_others_have_merged_are_left_alone_and_the_log_says_so(webui, capsys):
-    objects(webui).unet.set_model_attn1_patch(lambda q, k, v, options: (q[:, ::2], k, v))
+    objects(webui).unet.set_model_attn1_patch(lambda q, k, v, options: (q[:, ::2], k[:, ::2], v[:, ::2]))
     objects(webui).unet.set_model_attn1_output_patch(lambda n, options: n.repeat_interleave(2, 1))
     webui.set(factor=2.0)
     webui.processing.process_images(webui.generation(steps=1))
@@ -117,6 +117,16 @@ def test_tokens_that_others_have_merged_are_left_alone_and_the_log_says_so(webui
         "todome: first pass: nothing was reduced. HyperTile, token merging or a reference of ControlNet changes "
         "the tokens: use one of them.\n"
     )
+
+
+def test_queries_that_others_have_merged_get_fewer_keys_all_the_same(webui):
+    """As Forge's own token merging does it, which changes the queries alone."""
+    objects(webui).unet.set_model_attn1_patch(lambda q, k, v, options: (q[:, ::2], k, v))
+    objects(webui).unet.set_model_attn1_output_patch(lambda n, options: n.repeat_interleave(2, 1))
+    webui.set(factor=2.0)
+    with watched(objects(webui).unet) as calls:
+        webui.processing.process_images(webui.generation(steps=1))
+    assert calls[0] == (FINE // 2, KEPT)
 
 
 def test_patches_of_others_stay(webui):

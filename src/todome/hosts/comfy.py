@@ -99,8 +99,10 @@ class AttentionPatch:
             return q, k, v
         self.clock.follow(options)
         grid, batch = grid_of(options, layer.scale), options["original_shape"][0]
-        # Others may have made something else of the tokens: text as keys, HyperTile, the frames of a video.
-        whole = all(x.shape[:2] == (batch, math.prod(grid)) for x in (q, k, v))
+        # Others may have made something else of the tokens: text as keys, the frames of a video. HyperTile and ToMe, as
+        # these hosts have them, change the queries alone, which fewer keys do not mind.
+        tokens = (q, k, v) if isinstance(self.reduction, Merge) else (k, v)
+        whole = all(x.shape[:2] == (batch, math.prod(grid)) for x in tokens)
         if not self.clock.active or not whole:
             return q, k, v
         table = self.tables.find(layer.number, (grid,), q.device)
@@ -162,8 +164,7 @@ def patched_layers(reduction: Reduction, diffusion_model: nn.Module) -> tuple[di
     found: dict[Place, PatchedLayer] = {}
     for number, layer in enumerate(layers):
         if settings[number] is not None:
-            blocks: Any = layer.holder.transformer_blocks
-            place = (*names[layer.holder], [*map(unwrapped, blocks)].index(layer.block))
+            place = (*names[layer.holder], [*map(unwrapped, layer.holder.transformer_blocks)].index(layer.block))
             found[place] = PatchedLayer(number, layer.level, layer.scale, settings[number])
     return found, settings
 

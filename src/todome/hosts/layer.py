@@ -31,7 +31,7 @@ class Layer:
     """
 
     block: nn.Module
-    holder: nn.Module
+    holder: Any
     grid_of: Callable[[Any], Grid]
     level: int
     scale: int

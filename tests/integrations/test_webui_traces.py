@@ -211,7 +211,7 @@ def test_the_accordion_says_what_was_done(webui):
     webui.set(factor=1.0)
     webui.draw()
     tab.result.set("of the second picture")
-    assert script.gain.value() == "<p>Off: both factors are 1.</p>"  # what a page that is opened now shows
+    assert script.gain.value() == "<p>Off: pictures are drawn as they are.</p>"  # what a page that is opened now shows
     assert script.report.value == "<p>The last picture was drawn as it is, without todome.</p>"
 
 
@@ -219,7 +219,7 @@ def test_the_accordion_says_what_to_expect(webui):
     tab = webui.tabs["txt2img"]
     gain = tab.alwayson_scripts[-1].gain
     tab.width.set(1024)
-    assert gain.value == "<p>Off: both factors are 1.</p>"
+    assert gain.value == "<p>Off: pictures are drawn as they are.</p>"
     webui.set(factor=2.0)
     tab.height.set(1024)
     assert gain.value == (
@@ -231,6 +231,9 @@ def test_the_accordion_says_what_to_expect(webui):
     assert gain.value == (
         "<p>At 256 x 1024 the automatic factor changes nothing: choose a factor of 2 to reduce all the same.</p>"
     )
+    webui.set(method="merging")
+    tab.width.set(2048)
+    assert gain.value == "<p>Merging gains less than downsampling at every size that was measured.</p>"
 
 
 def test_expected_gains_are_those_that_were_measured(monkeypatch):

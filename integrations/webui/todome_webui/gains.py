@@ -9,7 +9,7 @@ from pathlib import Path
 
 from todome.reductions import AUTO_KEYS
 
-from .settings import SAME, Settings
+from .settings import MERGING, SAME, Settings
 
 GAINS = json.loads((Path(__file__).parent / "gains.json").read_text(encoding="utf-8"))
 PIXELS = 8  # a side of a token at the finest level of SD 1.x
@@ -18,9 +18,11 @@ PIXELS = 8  # a side of a token at the finest level of SD 1.x
 def expected_gain(width: int, height: int, settings: Settings, own: str = SAME) -> str:
     """A sentence about a picture of this size with these settings."""
     if settings.off(own):
-        return "Off: both factors are 1."
+        return "Off: pictures are drawn as they are."
+    if settings.method == MERGING:
+        return "Merging gains less than downsampling at every size that was measured."
     tokens = (width // PIXELS) * (height // PIXELS)
-    if settings.method == "downsampling" and settings.factor_with(own) == "auto" and tokens <= AUTO_KEYS:
+    if settings.factor_with(own) == "auto" and tokens <= AUTO_KEYS:
         return (
             f"At {width} x {height} the automatic factor changes nothing: choose a factor of 2 to reduce all the same."
         )

@@ -40,9 +40,15 @@ def visit(browser: Any, pages: Any) -> Iterator[Callable[..., Any]]:
 
 
 def set_number(tab: Any, label: str, value: int) -> None:
-    field = tab.get_by_label(f"number input for {label}")
-    field.fill(str(value))
-    field.press("Tab")
+    """Until it stays: on a busy machine the page may still be about to fill in what it begins with."""
+    field, slider = (tab.get_by_label(f"{kind} for {label}") for kind in ("number input", "range slider"))
+    for _ in range(100):
+        if (field.input_value(), slider.input_value()) == (str(value), str(value)):
+            return
+        field.fill(str(value))
+        field.press("Tab")
+        tab.wait_for_timeout(300)
+    pytest.fail(f"{label} does not stay at {value}")
 
 
 def make_it_small(tab: Any, steps: int = 2, side: int = 64) -> None:

@@ -23,6 +23,8 @@ from xml.etree import ElementTree
 
 from tqdm import tqdm
 
+from todome.tools.files import atomic_write
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "compat.json"
 TESTS = ("core", "steps", "guarantees", "integrations")
@@ -92,9 +94,9 @@ def prepared(environment: Environment, packages: tuple[str, ...], folder: Path) 
             sys.exit(f"python={environment.python!r} is not installed. Install it and make it known on the PATH.")
         subprocess.run([found, "-m", "venv", home], check=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]
-    subprocess.run([*pip, f"torch=={environment.torch}", environment.numpy], check=True)
-    pinned = (f"torch=={environment.torch}", environment.numpy)  # nothing may pull another one
-    subprocess.run([*pip, *pinned, *COMMON, *packages], check=True)
+    pinned = (f"torch=={environment.torch}", environment.numpy)
+    subprocess.run([*pip, *pinned], check=True)
+    subprocess.run([*pip, *pinned, *COMMON, *packages], check=True)  # pinned again: nothing may pull another torch
     subprocess.run([*pip, "--no-deps", *NO_DEPS], check=True)
     return python
 
@@ -135,9 +137,8 @@ def save(environment: Environment, row: dict[str, Any]) -> None:
     row = {"who": environment.who, "date": datetime.date.today().isoformat(), **row}
     rows = sorted([*rows, row], key=lambda one: [[int(n) for n in one[k].split(".")] for k in ("torch", "diffusers")])
     about = {"machine": f"{platform.machine()}, {os.cpu_count()} cores, no GPU", "tests": list(TESTS)}
-    new = RESULTS.with_suffix(".new")
-    new.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
-    new.replace(RESULTS)
+    with atomic_write(RESULTS) as new:
+        new.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ python benchmarks/compat_tables.py benchmarks/results/compat.json
 
 import json
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ def versions_table(rows: list[dict[str, Any]]) -> str:
 
 def reasons_table(rows: list[dict[str, Any]]) -> str:
     """Why tests were skipped, and with which torch."""
-    reasons = Counter(reason for row in rows for reason in row["skipped"])
+    reasons = {reason for row in rows for reason in row["skipped"]}
     lines = ["| skipped because | with torch |", "|---|---|"]
     for reason in sorted(reasons):
         where = sorted({row["torch"] for row in rows if reason in row["skipped"]}, key=numbers)

@@ -53,28 +53,43 @@ def difference(made: Tensor, x: Tensor, lpips: LPIPS) -> tuple[Tensor, Tensor]:
     return F.l1_loss(made, x) + 0.5 * squared + 0.7 * seen, squared
 
 
+class Progress:
+    """How far the training of an autoencoder, or of a part of it, is: on disk, and in the log."""
+
+    def __init__(self, run: Path, stage: str, vae: Any, optimiser: torch.optim.Optimizer) -> None:
+        self.run, self.stage, self.vae, self.optimiser = run, stage, vae, optimiser
+        self.done = 0
+        if state := read_state(run, stage):
+            vae.load_state_dict(state["vae"])
+            optimiser.load_state_dict(state["optimiser"])
+            self.done = state["iteration"]
+            torch.manual_seed(self.done)  # or else it would draw what it drew at the beginning once more
+        self.began = time.perf_counter()
+
+    def log(self, iteration: int, loss: Tensor, squared: Tensor) -> None:
+        psnr, seconds = 10 * math.log10(4 / squared.item()), time.perf_counter() - self.began
+        log(self.run, self.stage, iteration=iteration, loss=loss.item(), psnr=psnr, seconds=seconds)
+
+    def save(self, iteration: int) -> None:
+        state = {"vae": self.vae.state_dict(), "optimiser": self.optimiser.state_dict(), "iteration": iteration}
+        write_state(self.run, self.stage, state)
+
+
 def train(photos: Tensor, lpips: LPIPS, run: Path, iterations: int, batch: int) -> None:
     device = photos.device
     vae: Any = make_autoencoder()
     vae.to(device, memory_format=torch.channels_last)
     optimiser = torch.optim.AdamW(vae.parameters(), lr=RATE, betas=(0.9, 0.99), fused=True)
-    done = 0
-    if state := read_state(run, "autoencoder"):
-        vae.load_state_dict(state["vae"])
-        optimiser.load_state_dict(state["optimiser"])
-        done = state["iteration"]
-        torch.manual_seed(done)  # or else it would draw the cuts and the noise of the beginning once more
-    began = time.perf_counter()
-    for i in tqdm(range(done, iterations), "autoencoder", initial=done, total=iterations, mininterval=10):
+    progress = Progress(run, "autoencoder", vae, optimiser)
+    rest = range(progress.done, iterations)
+    for i in tqdm(rest, "autoencoder", initial=progress.done, total=iterations, mininterval=10):
         chosen = torch.randint(len(photos), (batch,), device=device)
         loss, squared = loss_of(vae, lpips, cut_for_training(photos[chosen]))
         take_step([optimiser], loss, share_at(i, iterations))
         if (i + 1) % 100 == 0:
-            psnr = 10 * math.log10(4 / squared.item())
-            log(run, "autoencoder", iteration=i + 1, loss=loss.item(), psnr=psnr, seconds=time.perf_counter() - began)
+            progress.log(i + 1, loss, squared)
         if (i + 1) % 1000 == 0 or i + 1 == iterations:
-            state = {"vae": vae.state_dict(), "optimiser": optimiser.state_dict(), "iteration": i + 1}
-            write_state(run, "autoencoder", state)
+            progress.save(i + 1)
     write_weights(run, "vae", vae.state_dict())
 
 

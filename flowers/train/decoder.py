@@ -9,14 +9,12 @@ the same folder stopped.
 """
 
 import argparse
-import math
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from autoencoder import difference, share_at
-from checkpoints import log, read_state, read_weights, write_state, write_weights
+from autoencoder import Progress, difference, share_at
+from checkpoints import read_weights, write_weights
 from diffusion import WHOLE, Prompts, Trainer
 from models import make_autoencoder
 from optimising import take_step
@@ -66,25 +64,18 @@ class Lessons:
 def train(lessons: Lessons, lpips: LPIPS, run: Path, iterations: int) -> None:
     vae = lessons.vae
     optimiser = torch.optim.AdamW(vae.decoder.parameters(), lr=RATE, betas=(0.9, 0.99), fused=True)
-    done = 0
-    if state := read_state(run, "decoder"):
-        vae.load_state_dict(state["vae"])
-        optimiser.load_state_dict(state["optimiser"])
-        done = state["iteration"]
-        torch.manual_seed(done)  # or else it would draw the photos and the noise of the beginning once more
-    began = time.perf_counter()
-    for i in tqdm(range(done, iterations), "decoder", mininterval=10):
+    progress = Progress(run, "decoder", vae, optimiser)
+    rest = range(progress.done, iterations)
+    for i in tqdm(rest, "decoder", initial=progress.done, total=iterations, mininterval=10):
         x, z = lessons.next()
         with torch.autocast(x.device.type, torch.bfloat16):
             made = vae.decoder(z)
         loss, squared = difference(made.float(), x, lpips)
         take_step([optimiser], loss, share_at(i, iterations))
         if (i + 1) % LOG_EVERY == 0:
-            psnr = 10 * math.log10(4 / squared.item())
-            log(run, "decoder", iteration=i + 1, loss=loss.item(), psnr=psnr, seconds=time.perf_counter() - began)
+            progress.log(i + 1, loss, squared)
         if (i + 1) % SAVE_EVERY == 0 or i + 1 == iterations:
-            state = {"vae": vae.state_dict(), "optimiser": optimiser.state_dict(), "iteration": i + 1}
-            write_state(run, "decoder", state)
+            progress.save(i + 1)
             write_weights(run, "vae", vae.state_dict())
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -253,11 +254,18 @@ def test_passes_of_two_threads_do_not_mix(webui):
 
 
 @pytest.fixture
-def alone(monkeypatch) -> None:
-    """No todome is loaded, and none is installed."""
-    for name in [name for name in sys.modules if name.split(".")[0] == "todome"]:
+def alone(monkeypatch) -> Iterator[None]:
+    """No todome is loaded, and none is installed. The copy that is loaded instead is forgotten afterwards."""
+    for name in loaded_parts():
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr("importlib.metadata.version", lambda name: raise_missing(name))
+    monkeypatch.setattr("importlib.metadata.version", raise_missing)
+    yield
+    for name in loaded_parts():
+        del sys.modules[name]
+
+
+def loaded_parts() -> list[str]:
+    return [name for name in sys.modules if name.split(".")[0] == "todome"]
 
 
 def raise_missing(name: str) -> str:
@@ -278,25 +286,17 @@ def test_todome_that_is_missing_is_told(tmp_path, capsys):
 @pytest.mark.usefixtures("alone")
 def test_the_copy_is_loaded_without_a_trace_on_the_path(capsys):
     before = list(sys.path)
-    try:
-        assert registered_scripts()
-        assert Path(sys.modules["todome"].__file__ or "").is_relative_to(EXTENSION / "vendor")
-        assert sys.path == before
-        assert capsys.readouterr().out == f"todome: using todome {todome.__version__}, the copy in the extension\n"
-    finally:
-        for name in [name for name in sys.modules if name.split(".")[0] == "todome"]:
-            del sys.modules[name]
+    assert registered_scripts()
+    assert Path(sys.modules["todome"].__file__ or "").is_relative_to(EXTENSION / "vendor")
+    assert sys.path == before
+    assert capsys.readouterr().out == f"todome: using todome {todome.__version__}, the copy in the extension\n"
 
 
 @pytest.mark.usefixtures("alone")
 def test_an_installed_todome_of_another_version_is_left_alone(monkeypatch, capsys):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "7.1.0")
-    try:
-        assert registered_scripts()
-        assert "the copy in the extension" in capsys.readouterr().out
-    finally:
-        for name in [name for name in sys.modules if name.split(".")[0] == "todome"]:
-            del sys.modules[name]
+    assert registered_scripts()
+    assert "the copy in the extension" in capsys.readouterr().out
 
 
 def test_a_loaded_todome_of_another_version_is_refused(monkeypatch, capsys):

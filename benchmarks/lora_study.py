@@ -21,7 +21,7 @@ from posters import CAPTIONS
 from todome.tools.measuring.evaluation import carry_out, plan_for
 from todome.tools.measuring.methods import Method, method_named
 from todome.tools.measuring.runs import picture_path, write_json
-from todome.tools.pipelines import open_pipeline
+from todome.tools.pipelines import EMBEDDED, open_pipeline, weights_of
 from todome.tools.sheets import INK, MARGIN, TEXT, draw_line
 from todome.tools.training.lora import Recipe, train
 
@@ -98,7 +98,7 @@ def main() -> None:
         )
         judges = {"fid": options.inception is not None, "lpips": options.lpips, "inception": options.inception}
         run = carry_out(plan, folder.with_name(f"{folder.name}-pictures"), **judges)
-        found[method.name] = {"recipe": learnt, **summary(run)}
+        found[method.name] = {**weights_of(EMBEDDED), "recipe": learnt, **summary(run)}
         write_json(options.out, found)
         pictures.append(drawn(folder, options.picture))
     if options.sheet:

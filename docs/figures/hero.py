@@ -5,6 +5,7 @@
 The times are those of the machine that draws it; the last line printed says how close the two are.
 """
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from PIL import Image, ImageDraw
 from todome import Downsample
 from todome.tools.demo import Result
 from todome.tools.generate import Generated, make_picture, recommended_settings
-from todome.tools.pipelines import format_size, open_pipeline
+from todome.tools.pipelines import EMBEDDED, format_size, open_pipeline, weights_of
 from todome.tools.sheets import GREY, INK, NAME, TEXT, draw_line
 
 SETTINGS = replace(recommended_settings(), prompt="a field of red tulips", size=(640, 320), reduction=None)
@@ -46,7 +47,7 @@ def main() -> None:
     make_picture(replace(SETTINGS, steps=1), pipe)  # to warm up
     dense, reduced = make_picture(SETTINGS, pipe), make_picture(REDUCED, pipe)
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("hero.jpg")
-    halves(dense, reduced).save(out, quality=92)
+    halves(dense, reduced).save(out, quality=92, comment=json.dumps(weights_of(EMBEDDED)))
     result = Result("todome", reduced, dense)
     print(f"dense {dense.seconds:.1f} s, todome {reduced.seconds:.1f} s: {result.speedup:.2f}x, {result.closeness}")
 

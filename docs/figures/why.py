@@ -71,11 +71,12 @@ def means(runs: Sequence[Watch], measure: str) -> dict[str, list[float]]:
 
 
 def measure() -> dict[str, Any]:
-    from todome.tools.pipelines import open_pipeline
+    from todome.tools.pipelines import EMBEDDED, open_pipeline, weights_of
 
     pipe = open_pipeline(device="cpu")
     runs = [w for i, prompt in enumerate(PROMPTS) for w in watch_run(pipe, prompt, i, num_inference_steps=STEPS)]
-    return {"factor": FACTOR, "prompts": PROMPTS, "once": means(runs, "once"), "averaged": means(runs, "averaged")}
+    found = {"factor": FACTOR, "prompts": PROMPTS, "once": means(runs, "once"), "averaged": means(runs, "averaged")}
+    return weights_of(EMBEDDED) | found
 
 
 LEFT, TOP, WIDE, HIGH, GAP = 64, 44, 300, 200, 90

@@ -21,6 +21,7 @@ from PIL import Image
 from prepared import Entry, read_entries
 from probe import Probe, cross_validated, features_of
 from safetensors.torch import load_file
+from todome_flowers import fingerprint
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
@@ -77,7 +78,7 @@ def measure(pipe: Any, network: Inception, run: Path, count: int) -> dict[str, A
     }
 
 
-def contact_sheet(rows: Sequence[Tensor], path: Path, gap: int = 4, smaller: int = 1) -> None:
+def contact_sheet(rows: Sequence[Tensor], path: Path, comment: str = "", gap: int = 4, smaller: int = 1) -> None:
     """Rows of pictures, each row (N, 3, height, width) in bytes; the sheet is made `smaller` times smaller."""
     strips = [torch.cat([F.pad(image, (0, gap, 0, gap), value=255) for image in row], dim=-1) for row in rows]
     width = max(strip.shape[-1] for strip in strips)
@@ -86,7 +87,7 @@ def contact_sheet(rows: Sequence[Tensor], path: Path, gap: int = 4, smaller: int
     for strip in strips:
         sheet[:, top : top + strip.shape[1], : strip.shape[2]] = strip
         top += strip.shape[1]
-    Image.fromarray(sheet.movedim(0, -1).numpy()).reduce(smaller).save(path, quality=88)
+    Image.fromarray(sheet.movedim(0, -1).numpy()).reduce(smaller).save(path, quality=88, comment=comment)
 
 
 def main() -> None:
@@ -103,21 +104,27 @@ def main() -> None:
     dtype = torch.float32 if options.device == "cpu" else torch.float16
     pipe = StableDiffusionPipeline.from_pretrained(options.pipeline, dtype=dtype).to(options.device)
     pipe.set_progress_bar_config(disable=True)
-    make_sheets(pipe, options.to)
+    weights = {"weights": fingerprint(options.pipeline)}
+    make_sheets(pipe, options.to, json.dumps(weights))
     if options.inception:
         network = Inception.load(options.inception).to(options.device)
         measured = measure(pipe, network, options.run, options.count)
         measured |= {"steps": STEPS, "guidance": GUIDANCE, "scheduler": type(pipe.scheduler).__name__}
-        measured |= {"date": str(date.today()), "machine": machine(options.device), "torch": version("torch")}
+        measured |= {
+            **weights,
+            "date": str(date.today()),
+            "machine": machine(options.device),
+            "torch": version("torch"),
+        }
         (options.to / "metrics.json").write_text(json.dumps(measured, indent=2) + "\n")
         print(json.dumps(measured, indent=2))
 
 
-def make_sheets(pipe: Any, to: Path) -> None:
+def make_sheets(pipe: Any, to: Path, comment: str) -> None:
     square = [pictures(pipe, [prompt] * 8, range(8)) for prompt in SHEET]
-    contact_sheet(square, to / "contact-sheet.jpg", smaller=2)
+    contact_sheet(square, to / "contact-sheet.jpg", comment, smaller=2)
     sizes = [pictures(pipe, SIZES, range(len(SIZES)), *size) for size in ((256, 384), (512, 512))]
-    contact_sheet(sizes, to / "sizes.jpg", smaller=2)
+    contact_sheet(sizes, to / "sizes.jpg", comment, smaller=2)
 
 
 def machine(device: str) -> str:

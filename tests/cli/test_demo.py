@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import todome_flowers
 from PIL import Image
 
 from todome.hooks.modules import clocks_on
@@ -22,7 +23,8 @@ def test_four_pictures_and_their_numbers(run, flowers, monkeypatch):
     assert result.stdout.endswith("Pictures: sheet.png\n")
     with Image.open("sheet.png") as page:
         assert page.width == 2 * MARGIN + 4 * 256 + 3 * 28
-        assert page.text["Title"] == "a daisy"  # pyright: ignore[reportAttributeAccessIssue]
+        texts = page.text  # pyright: ignore[reportAttributeAccessIssue]
+        assert texts == {"Title": "a daisy", "weights": todome_flowers.fingerprint()}
 
 
 @pytest.fixture(scope="module")

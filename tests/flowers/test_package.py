@@ -1,5 +1,7 @@
 """The embedded model as it is shipped: complete, small, without pickles, trained, and an ordinary pipeline."""
 
+# The comments "measured" are about weights: c080832a61694cbe
+
 import json
 import math
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The promise that all of this is about: the embedded model's pictures stay closest to its dense ones with todome."""
 
+# The comments "measured" are about weights: c080832a61694cbe
+
 from typing import Any
 
 import pytest

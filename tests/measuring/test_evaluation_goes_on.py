@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import todome_flowers
 from small_evaluation import BATCHES, PLAN, SIZE, refusal
 
 from todome.hooks.modules import clocks_on
@@ -90,6 +91,15 @@ def test_another_machine_is_refused(folder, again):
     found["about"]["cpu"] = "abacus"
     (folder / "run.json").write_text(json.dumps(found))
     assert "Allowed: 'abacus', as in" in refusal(again)
+
+
+def test_other_weights_are_refused(folder, again):
+    """Pictures of two trainings in one table would compare the trainings."""
+    found = json.loads((folder / "run.json").read_text())
+    assert found["about"]["weights"] == todome_flowers.fingerprint()
+    found["about"]["weights"] = "0123456789abcdef"
+    (folder / "run.json").write_text(json.dumps(found))
+    assert "Allowed: '0123456789abcdef', as in" in refusal(again)
 
 
 def test_a_plan_of_which_nothing_was_drawn_can_be_changed(folder, again, calls):

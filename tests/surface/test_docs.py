@@ -1,9 +1,11 @@
 """What the documentation quotes is what was measured, and what it shows is what the code draws."""
 
+import importlib
 import json
-import subprocess
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from zoo import small_unet, tiny_pipeline
@@ -16,25 +18,31 @@ from todome.tools.measuring.speed import BenchCase, read_bench
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    ("script", "results", "page", "count"),
-    [
-        ("overhead_tables.py", "overhead-h200.json", "speed.md", 1),
-        ("speed_tables.py", "speed-h200.json", "speed.md", 4),
-        ("fidelity_tables.py", "fidelity-h200.json", "quality.md", 2),
-        ("ancestors_tables.py", "ancestors-h200.json", "quality.md", 2),
-        ("training_tables.py", "training-h200.json", "training.md", 2),
-        ("compat_tables.py", "compat.json", "versions.md", 2),
-        ("lora_study_tables.py", "lora-study-h200.json", "training.md", 1),
-    ],
-)
-def test_tables_are_the_committed_results(script: str, results: str, page: str, count: int):
-    command = [sys.executable, f"benchmarks/{script}", f"benchmarks/results/{results}"]
-    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    tables = made.stdout.strip().split("\n\n")
-    assert len(tables) == count
-    for table in tables:
-        assert table in (ROOT / "docs" / page).read_text()
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What knows the tables of the pages."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield importlib.import_module("figures")
+    sys.modules.pop("figures", None)
+
+
+TABLES = sorted(path.name for path in (ROOT / "benchmarks").glob("*_tables.py"))
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_tables_are_the_committed_results(figures: Any, page: str):
+    text = (ROOT / "docs" / page).read_text()
+    assert figures.filled(text) == text
+
+
+@pytest.mark.parametrize("script", TABLES)
+def test_every_table_of_the_results_is_on_a_page(figures: Any, script: str):
+    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
+    marks = re.findall(rf"<!-- {script} (\S+) (\d+) -->", pages)
+    assert marks or f"[{script} " in pages  # or its results are not there yet
+    for results in {name for name, _ in marks}:
+        count = len(figures.tables_of(script, results))
+        assert sorted(int(number) for name, number in marks if name == results) == list(range(1, count + 1))
 
 
 def test_what_is_said_of_dithering_is_what_was_measured():

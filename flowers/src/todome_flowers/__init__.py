@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from diffusers import StableDiffusionPipeline
 
-__all__ = ["load", "path"]
+__all__ = ["fingerprint", "load", "path"]
 __version__ = "0.1.0"
 
 
 def path() -> Path:
     """The folder of the pipeline: what `StableDiffusionPipeline.from_pretrained` takes."""
     return Path(__file__).parent / "pipeline"
+
+
+def fingerprint(folder: Path | None = None) -> str:
+    """Sixteen hex digits that say which weights these are: what was measured with them carries it.
+
+    Of the files of the UNet and of the autoencoder. The text encoder is trained with the UNet, so it need not be read.
+    """
+    digest = hashlib.sha256()
+    for part in ("unet", "vae"):
+        digest.update(((folder or path()) / part / "diffusion_pytorch_model.safetensors").read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def load(**options: Any) -> StableDiffusionPipeline:

@@ -37,6 +37,15 @@ def open_pipeline(model: str | Path = EMBEDDED, device: str = "auto", dtype: str
         return pipe.to(where)
 
 
+def weights_of(model: str) -> dict[str, str]:
+    """Which weights the embedded model has, for results to carry; nothing of other models, whose name says it."""
+    if model != EMBEDDED:
+        return {}
+    import todome_flowers
+
+    return {"weights": todome_flowers.fingerprint()}
+
+
 def pipeline_folder(model: str) -> str:
     """Where a pipeline lies on this machine; one that is on the hub is downloaded."""
     if model == EMBEDDED:

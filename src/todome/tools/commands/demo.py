@@ -28,7 +28,7 @@ def demo(
     from ..demo import as_sheet, as_table, compare
     from ..files import check_out
     from ..pictures import write_png
-    from ..pipelines import open_pipeline
+    from ..pipelines import EMBEDDED, open_pipeline, weights_of
     from ..settings import recommended_settings
 
     settings = replace(
@@ -36,5 +36,5 @@ def demo(
     )
     check_out(out, force=force)
     results = compare(open_pipeline(device="cpu"), settings)
-    write_png(as_sheet(results), out, {"Title": prompt}, force=force)
+    write_png(as_sheet(results), out, {"Title": prompt, **weights_of(EMBEDDED)}, force=force)
     Console(soft_wrap=True).print(as_table(results), f"Pictures: {out}", sep="\n")

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from ...errors import invalid_value
 from ...patch import is_pipeline
 from ..machine import about
-from ..pipelines import EMBEDDED, Size
+from ..pipelines import EMBEDDED, Size, weights_of
 from ..settings import Settings, recommended_settings
 from ..suspending import suspended
 from .comparing import PictureMetrics, find_inception, find_lpips
@@ -133,7 +133,8 @@ def carry_out(
     with nullcontext() if pipe is None else suspended(pipe):
         maker = PictureMaker(checked_plan(plan, fid), folder, pipe, device, dtype)
         precision = {"dtype": str(maker.dtype).removeprefix("torch.")}
-        maker.plan, machine = open_run(folder, maker.sized_plan(), {**about(maker.device, "diffusers"), **precision})
+        machine = {**about(maker.device, "diffusers"), **precision, **weights_of(plan.model)}
+        maker.plan, machine = open_run(folder, maker.sized_plan(), machine)
         network = find_inception(inception, maker.plan.pictures) if fid else None
         metrics = PictureMetrics(maker.plan, folder, maker.device, find_lpips(lpips), network)
         run = Evaluation(maker.plan, machine, [], folder)
@@ -202,8 +203,8 @@ def check_same(field: str, new: Any, old: Any, path: Path) -> None:
 
 
 def check_machine(old: Found, new: Found, path: Path) -> None:
-    """Times of two machines in one table would compare the machines."""
-    for field in ("gpu", "cpu", "dtype"):
+    """Times of two machines in one table would compare the machines, and pictures of two trainings these."""
+    for field in ("gpu", "cpu", "dtype", "weights"):
         check_same(field, new.get(field), old.get(field), path)
 
 

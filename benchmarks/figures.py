@@ -1,16 +1,16 @@
 """What depends on the weights of the embedded model: which files are older than them, and how each is made again.
 
     python benchmarks/figures.py --list      which file was made with which weights, and what makes it
-    python benchmarks/figures.py             makes again what is out of date and runs on a CPU; then the tables of the pages
-    python benchmarks/figures.py --tables    only the tables of the pages
+    python benchmarks/figures.py             makes again what is out of date and runs on a CPU, then does the tables
+    python benchmarks/figures.py --tables    puts the tables of the results into the pages
 
-Every such file carries the fingerprint of the weights it was made with (`todome_flowers.fingerprint`), so that being out
-of date is a fact. An interrupted run goes on: what is made is not made again. What needs a GPU is made by hand with the
+Every such file carries the fingerprint of the weights it was made with (`todome_flowers.fingerprint`): being out of
+date is a fact. An interrupted run goes on: what is made is not made again. What needs a GPU is made by hand with the
 commands of the list, and pages are read again by people: their fingerprint says with which results they were compared.
 
-A page has a line `<!-- speed_tables.py speed-h200.json 1 -->` before the first table of that script, and a part that
-waits for its results is a comment: `<!-- waits for video-h200.json` ... `-->`, with `[video_tables.py video-h200.json 1]`
-where its table will be.
+A page has a line `<!-- speed_tables.py speed-h200.json 1 -->` before the first table of that script. A part that waits
+for its results is a comment, `<!-- waits for other-h200.json` ... `-->`, in which `[speed_tables.py other-h200.json 1]`
+stands where the table will be.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What was made with the embedded model says with which weights: those that ship. And what is out of date is made again."""
+"""What was made with the embedded model says with which weights, and what is out of date is made again."""
 
 import importlib
 import sys

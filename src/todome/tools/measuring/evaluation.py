@@ -163,8 +163,9 @@ def open_run(folder: Path, plan: Plan, machine: Found) -> tuple[Plan, Found]:
     path = folder / "run.json"
     if path.is_file() and any(folder.glob("times/*/*.json")):
         found = json.loads(path.read_text())
+        plan = extended_plan(read_plan(found["plan"]), plan, folder)
         check_machine(found["about"], machine, path)
-        plan, machine = extended_plan(read_plan(found["plan"]), plan, folder), found["about"]
+        machine = found["about"]
     elif not path.is_file() and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise invalid_value(
             "out", str(folder), "a new folder, or that of an evaluation", "Choose another name", FileExistsError

@@ -4,7 +4,7 @@
 
 Every method draws the same pictures from the same noise as the dense model. The control is the dense model with fewer
 steps, which anyone can have: a reduction must be closer at the same speed. The folders of the runs hold every picture,
-and a run that was interrupted goes on. `seconds` is the time of all pictures; in the committed results, which an older
+and a run that was interrupted, or stopped by `--stop-after`, has written the rows that were done and goes on. `seconds` is the time of all pictures; in the committed results, which an older
 script made, it is that of the denoiser's loop alone. FID is in `ancestors.py`.
 """
 
@@ -12,9 +12,10 @@ import argparse
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ancestors import carry_out_until_stopped, stop_after
 from fidelity_tables import MAIN
 
-from todome.tools.measuring.evaluation import carry_out, plan_for
+from todome.tools.measuring.evaluation import plan_for
 from todome.tools.measuring.runs import Evaluation, write_json
 from todome.tools.measuring.tables import mean, worst
 
@@ -80,9 +81,9 @@ def rows_of(run: Evaluation, condition: Condition) -> list[dict[str, Any]]:
     return found
 
 
-def evaluate_condition(condition: Condition, options: argparse.Namespace) -> Evaluation:
+def evaluate_condition(condition: Condition, options: argparse.Namespace) -> tuple[Evaluation, bool]:
     plan = plan_for(
-        methods=condition.methods,
+        methods=options.methods or condition.methods,
         sizes=((condition.px, condition.px),),
         scheduler=condition.scheduler,
         steps=condition.steps,
@@ -90,7 +91,8 @@ def evaluate_condition(condition: Condition, options: argparse.Namespace) -> Eva
         batch=options.batch,
         seed=SEED,
     )
-    return carry_out(plan, options.work / condition.name, lpips=options.lpips, device=options.device)
+    folder = options.work / condition.name
+    return carry_out_until_stopped(plan, folder, lpips=options.lpips, device=options.device)
 
 
 def main() -> None:
@@ -100,16 +102,21 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=200, help="of each method at 256 px")
     parser.add_argument("--batch", type=int, default=32, help="pictures drawn at once")
     parser.add_argument("--only", nargs="+", choices=[condition.name for condition in CONDITIONS])
+    parser.add_argument("--methods", nargs="+", choices=NAMES, help="these alone")
     parser.add_argument("--lpips", type=Path, help="weights, where no package has them")
+    parser.add_argument("--stop-after", type=int, default=0, help="seconds")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
+    stop_after(options.stop_after)
     found: dict[str, Any] = {"rows": []}
     for condition in CONDITIONS:
         if not options.only or condition.name in options.only:
-            run = evaluate_condition(condition, options)
+            run, stopped = evaluate_condition(condition, options)
             found |= {"about": dict(run.about), "guidance": run.plan.guidance, "prompts": run.plan.prompts}
             found["rows"] += rows_of(run, condition)
             write_json(options.out, found)
+            if stopped:
+                return
 
 
 if __name__ == "__main__":

@@ -82,10 +82,10 @@ def without_memory(reduced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is reduced, or what is not, has too little of it."""
     own = CaseTimer.mean_ms
 
-    def full(self: CaseTimer, kinds: Any) -> float:
+    def full(self: CaseTimer, *words: Any) -> float:
         if bool(clocks_on(self.call.model)) == reduced:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
-        return own(self, kinds)
+        return own(self, *words)
 
     monkeypatch.setattr(CaseTimer, "mean_ms", full)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from attention_clock import LEVEL_1, LEVEL_2, AttentionClock
 from tqdm import tqdm
-from zoo import small_unet, talking, tiny_pipeline
+from zoo import mini_unet, small_unet, talking, tiny_pipeline
 
 import todome
 from todome.hooks.modules import clocks_on
@@ -98,7 +98,7 @@ def test_kinds_of_steps_count_by_their_share(unet, monkeypatch):
     times = iter([8.0, 4.0])
     monkeypatch.setattr("todome.tools.measuring.speed.milliseconds", lambda *_: [next(times)])
     with methods_named(["deepcache:4"])[1].on(unet) as kinds:
-        assert timer.mean_ms(kinds) == 0.25 * 8 + 0.75 * 4
+        assert timer.mean_ms(kinds, methods_named(["deepcache:4"])[1]) == 0.25 * 8 + 0.75 * 4
 
 
 def test_what_runs_out_of_memory_is_noted_and_the_rest_goes_on(unet, monkeypatch):
@@ -108,13 +108,49 @@ def test_what_runs_out_of_memory_is_noted_and_the_rest_goes_on(unet, monkeypatch
     timer = CaseTimer(unet, BenchCase("small", (64, 64), 1, "eager"), steps=10, seconds=0, bar=tqdm(disable=True))
     dense, todome_2 = methods_named(["todome:2"])
     own = timer.mean_ms
-    monkeypatch.setattr(timer, "mean_ms", lambda kinds: full(kinds) if clocks_on(unet) else own(kinds))
+    monkeypatch.setattr(timer, "mean_ms", lambda *words: full(words) if clocks_on(unet) else own(*words))
     rows = timer.run([dense, todome_2], rounds=2)
     assert [(row.method, row.ms is None, row.note) for row in rows] == [
         ("dense", False, ""),
-        ("todome:2", True, "out of memory"),
+        ("todome:2", True, "out of memory: 20.00 GiB at once"),
         (AGAIN, False, ""),
     ]
+
+
+def test_where_dense_runs_out_of_memory_the_others_go_on(unet, monkeypatch):
+    """Already while the GPU is kept busy: a reduction may be all that fits."""
+    own = type(unet).forward
+
+    def forward(self: object, *args: object, **kwargs: object) -> object:
+        if not clocks_on(unet):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 128.00 GiB. GPU 0 has")
+        return own(unet, *args, **kwargs)
+
+    monkeypatch.setattr(type(unet), "forward", forward)
+    monkeypatch.setattr("todome.tools.measuring.speed.settle", lambda call, device: call())
+    rows = todome.bench(unet, SMALL, ["todome:2"], **QUICK).rows
+    assert [(row.method, row.ms is None, row.speedup, row.note) for row in rows] == [
+        ("dense", True, None, "out of memory: 128.00 GiB at once"),
+        ("todome:2", False, None, ""),
+        (AGAIN, True, None, "out of memory: 128.00 GiB at once"),
+    ]
+
+
+def test_graphs_are_counted_and_dense_is_compiled_once(monkeypatch, fresh_dynamo):
+    """On a CPU nothing is captured; what is captured on a GPU is what is timed here."""
+    compiled, compile = [], torch.compile
+
+    def watched(model: torch.nn.Module, **options: object) -> object:
+        compiled.append(bool(clocks_on(model)))
+        return compile(model, backend="eager", **options)
+
+    monkeypatch.setattr(torch, "compile", watched)
+    monkeypatch.setattr("todome.tools.measuring.speed.check_modes", lambda modes: None)
+    monkeypatch.setattr("todome.tools.measuring.speed.captured", lambda call: call)
+    modes = ["compile-cuda-graph"]
+    rows = todome.bench(mini_unet(), SMALL, ["todome:2"], modes=modes, rounds=1, seconds=0).rows
+    assert compiled == [False, True]
+    assert [(row.method, row.graphs, row.mib) for row in rows[:2]] == [("dense", 1, None), ("todome:2", 1, None)]
 
 
 def test_compiled_calls_are_timed(unet, monkeypatch):
@@ -171,7 +207,7 @@ def test_numbers_of_another_machine_are_not_mixed_in(unet, tmp_path):
         ),
         (
             {"modes": ["fast"]},
-            "mode='fast' cannot be used. Allowed: eager, compile, cuda-graph. eager is what a plain pipeline sees.",
+            "mode='fast' cannot be used. Allowed: eager, compile, cuda-graph, compile-cuda-graph. eager is what a plain pipeline sees.",
         ),
         (
             {"sizes": [(100, 64)]},

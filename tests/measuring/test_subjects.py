@@ -31,10 +31,14 @@ def test_architectures_take_their_inputs(name):
     with torch.device("meta"):
         unet = subjects.random_unet(ARCHITECTURES[name], torch.device("meta"), torch.float16)
         call = denoiser_call(unet, (512, 768))
-        assert call().sample.shape == (2, 4, 96, 64)
+        frames = {"animatediff": (4, 16), "svd": (25, 4)}.get(name, (4,))
+        assert call().sample.shape == (2, *frames, 96, 64)
 
 
-@pytest.mark.parametrize(("name", "millions"), [("sd15", 859.5), ("sd21", 865.9), ("sdxl", 2567.5)])
+MILLIONS = {"sd15": 859.5, "sd21": 865.9, "sdxl": 2567.5, "animatediff": 1312.7, "svd": 1524.6}
+
+
+@pytest.mark.parametrize(("name", "millions"), MILLIONS.items())
 def test_architectures_have_the_size_of_the_originals(name, millions):
     unet = subjects.random_unet(ARCHITECTURES[name], torch.device("meta"), torch.float16)
     assert round(sum(p.numel() for p in unet.parameters()) / 1e6, 1) == millions

@@ -12,7 +12,7 @@ import torch
 
 from .stopwatch import now
 
-Mode: TypeAlias = Literal["eager", "compile", "cuda-graph"]
+Mode: TypeAlias = Literal["eager", "compile", "cuda-graph", "compile-cuda-graph"]
 MODES = get_args(Mode)
 LEAST_CALLS, MOST_CALLS = 3, 50
 SETTLED = 1.0  # seconds

@@ -76,7 +76,7 @@ def title_of(case: "BenchCase") -> str:
 
 def cells(row: "BenchRow") -> list[str]:
     if row.ms is None or row.seconds is None or row.per_second is None:
-        return [row.note]
+        return [row.note.partition(":")[0]]
     ms = f"{row.ms:.1f}{plus_minus(row.ms_quartiles, 1)}"
     gain = "" if row.speedup is None else f"{row.speedup:.2f}x{plus_minus(row.speedup_quartiles, 2)}"
     memory = "" if row.mib is None else f"{row.mib:.0f}"

@@ -1,8 +1,10 @@
 """`todome.bench`: the time of one denoiser call with each method, in rounds, every method once in each of them."""
 
 import json
+import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +53,8 @@ class BenchRow:
     speedup: float | None = None  # over dense, the median over the rounds; None where dense did not run
     speedup_quartiles: tuple[float, float] | None = None
     seconds: float | None = None  # per picture
-    mib: float | None = None  # working memory of a call
+    mib: float | None = None  # working memory of a call; None where it is compiled
+    graphs: int | None = None  # that torch.compile made of the model
     note: str = ""
 
     @property
@@ -101,13 +104,14 @@ def bench(
 
     Args: Important
         model: The folder of a pipeline, a hub id, or a pipeline that is open: a patch that it has is off for as long as
-            it is measured. "sd15", "sd21" and "sdxl" are UNets in the shape of these with random weights, so that
-            nothing has to be downloaded.
+            it is measured. "sd15", "sd21", "sdxl", "animatediff" and "svd" are UNets in the shape of these with
+            random weights, so that nothing has to be downloaded.
         sizes: (width, height) in pixels.
         methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.tools.measuring.methods`. Dense is always
             there.
         pictures: How many are drawn at once.
-        modes: "eager" is what a plain pipeline sees; "cuda-graph" is the GPU's own time; "compile" is torch.compile.
+        modes: "eager" is what a plain pipeline sees; "cuda-graph" is the GPU's own time; "compile" is torch.compile;
+            "compile-cuda-graph" the GPU's own time of what torch.compile makes.
 
     Args: To tinker with
         steps: Of a picture, for the time per picture.
@@ -153,7 +157,7 @@ def check_modes(modes: Sequence[str]) -> None:
     for mode in modes:
         if mode not in MODES:
             raise invalid_value("mode", mode, ", ".join(MODES), "eager is what a plain pipeline sees")
-        if mode == "cuda-graph" and not torch.cuda.is_available():
+        if "cuda-graph" in mode and not torch.cuda.is_available():
             raise invalid_value("mode", mode, "eager or compile without a CUDA GPU", "Leave it out")
 
 
@@ -198,12 +202,15 @@ class CaseTimer:
         self.device = self.call.device
         self.times: dict[str, list[float]] = {}  # ms of each round
         self.peaks: dict[str, float | None] = {}
+        self.graphs: dict[str, int] = {}
+        self.dense_replay: Callable[[], Any] | None = None
         self.notes: dict[str, str] = {}
 
     def run(self, methods: Sequence[Method], rounds: int) -> list[BenchRow]:
         turns = [(method.name, method) for method in methods] + [(AGAIN, methods[0])]
         with measuring():
-            settle(self.call, self.device)
+            with suppress(torch.OutOfMemoryError):  # of dense, which is noted when its turn comes
+                settle(self.call, self.device)
             for _ in range(rounds):
                 for name, method in turns:
                     if name not in self.notes:
@@ -213,29 +220,44 @@ class CaseTimer:
 
     def measure(self, name: str, method: Method) -> None:
         """One round of one method. What does not run is noted, and the others go on."""
-        if self.case.mode == "cuda-graph" and not all(peer.capturable for peer in method.peers):
+        if "cuda-graph" in self.case.mode and not all(peer.capturable for peer in method.peers):
             self.notes[name] = "cannot be captured: it reads from the device"
             return
         try:
             with method.on(self.call.model) as kinds, explain_out_of_memory("this method", "Lower the size"):
                 if name not in self.peaks:
                     self.peaks[name] = self.peak(kinds)
-                self.times.setdefault(name, []).append(self.mean_ms(kinds))
-        except MemoryError:
-            self.notes[name] = "out of memory"
+                before = self.graphs_made()
+                self.times.setdefault(name, []).append(self.mean_ms(kinds, method))
+                self.graphs.setdefault(name, self.graphs_made() - before)
+        except MemoryError as error:
+            self.notes[name] = f"out of memory{asked_for(error)}"
 
     def peak(self, kinds: Sequence[StepKind]) -> float | None:
+        if "compile" in self.case.mode:
+            return None
         kinds[0].begin()
         return peak_mib(self.call, self.device)
 
-    def mean_ms(self, kinds: Sequence[StepKind]) -> float:
+    def mean_ms(self, kinds: Sequence[StepKind], method: Method) -> float:
         """Of a call: kinds of steps that cost different times count by how many of each there are."""
         total = 0.0
         for kind in kinds:
             kind.begin()
-            call = call_in_mode(self.call, self.case.mode)
+            call = self.prepared_call(method)
             total += kind.share * statistics.median(milliseconds(call, self.device, self.seconds / len(kinds)))
         return total
+
+    def graphs_made(self) -> int:
+        """By torch.compile so far, which is not even imported where it is not asked for."""
+        return torch._dynamo.utils.counters["stats"]["unique_graphs"] if "compile" in self.case.mode else 0
+
+    def prepared_call(self, method: Method) -> Callable[[], Any]:
+        """The call as the mode makes it. What is compiled for minutes and then captured is kept where that is safe."""
+        if self.case.mode != "compile-cuda-graph" or not method.is_dense:
+            return call_in_mode(self.call, self.case.mode)
+        self.dense_replay = self.dense_replay or call_in_mode(self.call, self.case.mode)
+        return self.dense_replay
 
     def row(self, name: str) -> BenchRow:
         if name in self.notes:
@@ -244,6 +266,7 @@ class CaseTimer:
         seconds = (self.steps * middle / 1000 + self.rest) / self.case.pictures
         mib = self.peaks[name]
         row = BenchRow(self.case, name, middle, (low, high), seconds=round(seconds, 4), mib=mib and round(mib, 1))
+        row = replace(row, graphs=self.graphs.get(name) or None)
         if {"dense", AGAIN} & self.notes.keys():
             return row
         gain, low, high = rounded(spread(self.speedups(name)))
@@ -255,18 +278,22 @@ class CaseTimer:
         return [(a + b) / 2 / c for a, b, c in zip(dense, again, mine, strict=True)]
 
 
+def asked_for(error: MemoryError) -> str:
+    """How much memory was wanted where it ran out, if the device says so."""
+    wanted = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error.__cause__))
+    return f": {wanted[1]} at once" if wanted else ""
+
+
 def rounded(values: Sequence[float]) -> Iterator[float]:
     return (round(value, 3) for value in values)
 
 
 def call_in_mode(call: DenoiserCall, mode: Mode) -> Callable[[], Any]:
     """The call as this mode makes it."""
-    if mode == "cuda-graph":
-        return captured(call)
-    if mode == "compile":
+    if "compile" in mode:
         torch.compiler.reset()  # a graph of another method would be taken for this one's
-        return replace(call, model=torch.compile(call.model, dynamic=False))
-    return call
+        call = replace(call, model=torch.compile(call.model, dynamic=False))
+    return captured(call) if "cuda-graph" in mode else call
 
 
 def seconds_beside_denoiser(pipe: Any, case: BenchCase) -> float:

@@ -35,7 +35,10 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         "addition_time_embed_dim": 256,
         "projection_class_embeddings_input_dim": 2816,
     },
+    "animatediff": {"_class_name": "UNetMotionModel", "sample_size": 64, "cross_attention_dim": 768},
+    "svd": {"_class_name": "UNetSpatioTemporalConditionModel", "sample_size": 96, "num_frames": 25},
 }
+FRAMES = 16  # of a clip of AnimateDiff
 PIXELS = 8  # on a side of one latent, in every architecture named here
 
 
@@ -52,8 +55,10 @@ def open_subject(model: str = EMBEDDED, device: str = "auto", dtype: str = "auto
 def random_unet(shape: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Any:
     """Speed does not depend on what the weights have learnt."""
     layout = torch.channels_last if device.type == "cuda" else torch.preserve_format  # GPUs convolve fastest in it
+    own = {name: value for name, value in shape.items() if not name.startswith("_")}
     with quiet_loading() as diffusers, torch.device(device):
-        unet = diffusers.UNet2DConditionModel(**shape).to(dtype=dtype, memory_format=layout)
+        model = getattr(diffusers, shape.get("_class_name", "UNet2DConditionModel"))
+        unet = model(**own).to(device, dtype, memory_format=layout)  # SVD makes some on the CPU
     return unet.eval().requires_grad_(False)
 
 
@@ -79,7 +84,7 @@ def denoiser_call(target: Any, size: Size, pictures: int = 1) -> DenoiserCall:
         return recorded_call(target, size, pictures)
     (model,) = denoisers(target)
     if getattr(getattr(model, "config", None), "cross_attention_dim", None) is None:
-        allowed = "a pipeline, or a UNet2DConditionModel of diffusers"
+        allowed = "a pipeline, or a UNet of diffusers that is given text"
         raise invalid_value("target", type(model).__name__, allowed, "Pass the pipeline that calls it")
     check_latents(model, size)
     return DenoiserCall(model, *random_inputs(model, size, 2 * pictures))
@@ -93,7 +98,7 @@ def check_latents(model: Any, size: Size) -> None:
 
 
 def random_inputs(unet: Any, size: Size, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Latents, timestep and text, by position: tomesd needs that."""
+    """Latents, timestep and text, by position: tomesd needs that. A batch of a video model is one of clips."""
     width, height = size
     config, like = unet.config, next(unet.parameters())
     source = torch.Generator().manual_seed(0)  # the global one is the user's
@@ -101,8 +106,14 @@ def random_inputs(unet: Any, size: Size, batch: int) -> tuple[tuple[Any, ...], d
     def noise(*shape: int) -> torch.Tensor:
         return torch.randn(batch, *shape, generator=source, device="cpu").to(like)
 
-    sample = noise(config.in_channels, height // PIXELS, width // PIXELS)
-    args = sample, torch.tensor(500, device=like.device), noise(77, config.cross_attention_dim)
+    grid, time = (height // PIXELS, width // PIXELS), torch.tensor(500, device=like.device)
+    if type(unet).__name__ == "UNetSpatioTemporalConditionModel":  # a picture for the text; fps, motion, noise
+        sample = noise(config.num_frames, config.in_channels, *grid)
+        return (sample, time, noise(1, config.cross_attention_dim), noise(3)), {}
+    if type(unet).__name__ == "UNetMotionModel":  # the text once for each frame
+        text = noise(77, config.cross_attention_dim).repeat_interleave(FRAMES, 0)
+        return (noise(config.in_channels, FRAMES, *grid), time, text), {}
+    args = noise(config.in_channels, *grid), time, noise(77, config.cross_attention_dim)
     if config.addition_embed_type != "text_time":
         return args, {}
     sizes = torch.tensor([height, width, 0, 0, height, width], device="cpu")

@@ -35,7 +35,12 @@ def plans(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     for side, fewer, batch in ((512, 1, 32), (768, 4, 8), (1024, 8, 4)):
         fields = TABLES["todo"].fields(EMBEDDED, [(side, side)])
         methods = [*fields["methods"], *(f"dense:{steps}" for steps in CONTROLS[side])]
-        found[f"todo-{side}"] = {**fields, "methods": methods, "pictures": max(1, options.todo // fewer), "batch": batch}
+        found[f"todo-{side}"] = {
+            **fields,
+            "methods": methods,
+            "pictures": max(1, options.todo // fewer),
+            "batch": batch,
+        }
     return found
 
 

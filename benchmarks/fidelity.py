@@ -4,16 +4,18 @@
 
 Every method draws the same pictures from the same noise as the dense model. The control is the dense model with fewer
 steps, which anyone can have: a reduction must be closer at the same speed. The folders of the runs hold every picture,
-and a run that was interrupted, or stopped by `--stop-after`, has written the rows that were done and goes on. `seconds` is the time of all pictures; in the committed results, which an older
+and a run that was interrupted, or stopped by `--stop-after`, has written the rows that were done and goes on; rows of
+other conditions that the file holds stay. `seconds` is the time of all pictures; in the committed results, which an older
 script made, it is that of the denoiser's loop alone. FID is in `ancestors.py`.
 """
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ancestors import carry_out_until_stopped, stop_after
-from fidelity_tables import MAIN
+from fidelity_tables import MAIN, group_of
 
 from todome.tools.measuring.evaluation import plan_for
 from todome.tools.measuring.runs import Evaluation, write_json
@@ -108,12 +110,15 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     stop_after(options.stop_after)
-    found: dict[str, Any] = {"rows": []}
+    found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"rows": []}
     for condition in CONDITIONS:
         if not options.only or condition.name in options.only:
             run, stopped = evaluate_condition(condition, options)
             found |= {"about": dict(run.about), "guidance": run.plan.guidance, "prompts": run.plan.prompts}
-            found["rows"] += rows_of(run, condition)
+            others = [
+                row for row in found["rows"] if group_of(row) != (condition.px, condition.scheduler, condition.steps)
+            ]
+            found["rows"] = others + rows_of(run, condition)
             write_json(options.out, found)
             if stopped:
                 return

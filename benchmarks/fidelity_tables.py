@@ -48,8 +48,10 @@ def conditions_table(rows: list[Row]) -> str:
     lines = ["| px, scheduler, steps, pictures | " + " | ".join(MAIN) + " |", "|---" * (len(MAIN) + 1) + "|"]
     for group in dict.fromkeys(group_of(row) for row in rows):
         found = {row["method"]: row for row in rows if group_of(row) == group and row["method"] in MAIN}
-        cells = " | ".join(f"{found[name]['psnr']:.1f} ({speedup(found[name], rows):.2f}x)" for name in MAIN)
-        lines.append(f"| {group[0]}, {group[1]}, {group[2]}, {found[MAIN[0]]['pictures']} | {cells} |")
+        if found:
+            cells = [f"{found[n]['psnr']:.1f} ({speedup(found[n], rows):.2f}x)" if n in found else "" for n in MAIN]
+            pictures = next(iter(found.values()))["pictures"]
+            lines.append(f"| {group[0]}, {group[1]}, {group[2]}, {pictures} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -1,88 +1,144 @@
-"""The speed of SD 1.5, SD 2.1 and SDXL with todome and its peers, at five sizes: `todome.bench` in one go.
+"""The speed of SD 1.5, SD 2.1, SDXL, AnimateDiff and SVD with todome and its peers: `todome.bench` in one go.
 
     python benchmarks/speed.py --out benchmarks/results/speed.json
+    python benchmarks/speed.py --models animatediff svd --modes cuda-graph eager --out benchmarks/results/video.json
+    python benchmarks/speed.py --models sd15 --modes cuda-graph eager --attention math efficient --batch 1 \
+        --out benchmarks/results/attention.json
+    python benchmarks/speed.py --models sd15 sdxl --sizes 1024 2048 --modes compile-cuda-graph \
+        --out benchmarks/results/compile.json
 
-Random weights in fp16 on a CUDA GPU; needs diffusers, tomesd, ca-tome and DeepCache. Cases that the file holds already
-are not measured again, so an interrupted run goes on.
+Random weights in fp16 on a CUDA GPU; needs diffusers, tomesd, ca-tome and DeepCache, the last two for the first line
+only. `math` is attention that fills memory with a matrix, `efficient` what xFormers made of it: what machines without a
+flash kernel have. Cases that the file holds already are not measured again, so an interrupted run goes on. On a machine
+without a GPU, `--small` tries the script: eager, with models of few channels.
 """
 
 import argparse
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import todome
 from todome.tools.measuring.subjects import ARCHITECTURES, open_subject
+from todome.tools.pipelines import Size
+from todome.tools.timing import MODES
 
-FACTORS = {512: 2, 768: 2, 1024: 2, 1536: 3, 2048: 4}
+FACTORS = {1536: 3, 2048: 4}  # by the longer side of a picture; 2 at smaller ones
+SIZES = {"animatediff": ["512", "768"], "svd": ["1024x576"]}
+USUAL = ["512", "768", "1024", "1536", "2048"]
 LARGE = 1024  # px, beyond which four pictures at once leave out what one at a time has shown
-ROUNDS = {"eager": 3, "cuda-graph": 1, "compile": 1}  # the GPU's own time hardly varies
+ROUNDS = {"eager": 3}  # the GPU's own time hardly varies: 1
+ATTENTION = {"flash": None, "math": SDPBackend.MATH, "efficient": SDPBackend.EFFICIENT_ATTENTION}
+FEW_CHANNELS = 32
 
 
 class Part(NamedTuple):
     """What one call of `todome.bench` measures."""
 
-    px: int
+    model: str
+    size: Size
     pictures: int
     mode: Any
+    attention: str = "flash"
+
+    @property
+    def name(self) -> str:
+        return self.model if self.attention == "flash" else f"{self.model}, {self.attention}"
 
     def methods(self) -> list[str]:
         """ca-tome merges all it can (-1): with random weights its threshold would decide by chance."""
-        factor = FACTORS[self.px]
+        factor = FACTORS.get(max(self.size), 2)
         todome, own = f"todome:{factor}", [f"todome:{factor}", f"todo:{factor}", f"todome:{factor},2"]
-        if self.mode == "compile":
+        if "compile" in self.mode:
             return [todome]
-        if self.pictures > 1 and self.px > LARGE:
+        if self.model in SIZES:
+            return [*own, "tome:0.5"]  # tomesd takes the frames for the height, and divides by zero
+        if self.attention != "flash" or (self.pictures > 1 and max(self.size) > LARGE):
             return [*own, "tome:0.5", "tomesd:0.5"]
         return [*own, "tome:0.5", "tomesd:0.5", "ca-tome:-1", "deepcache:3", f"{todome}+deepcache:3"]
 
+    def kernel(self) -> AbstractContextManager[Any]:
+        backend = ATTENTION[self.attention]
+        return nullcontext() if backend is None else sdpa_kernel(backend)
 
-def parts(options: argparse.Namespace) -> Iterator[Part]:
-    """The GPU's own time first, then what an eager pipeline sees of a single picture."""
-    for mode in options.modes:
-        for pictures in options.batch if mode == "cuda-graph" else options.batch[:1]:
-            yield from (Part(px, pictures, mode) for px in options.sizes)
+
+def parts(model: str, options: argparse.Namespace) -> Iterator[Part]:
+    """The GPU's own time first, then what an eager pipeline sees of a single picture or clip."""
+    several = options.batch if model not in SIZES else options.batch[:1]
+    for attention in options.attention:
+        for mode in options.modes:
+            for pictures in several if mode == "cuda-graph" else several[:1]:
+                for text in options.sizes or SIZES.get(model, USUAL):
+                    yield Part(model, parsed_size(text), pictures, mode, attention)
+
+
+def parsed_size(text: str) -> Size:
+    width, _, height = text.partition("x")
+    return int(width), int(height or width)
 
 
 def measure(model: str, options: argparse.Namespace, deadline: float) -> None:
     torch.manual_seed(0)
-    unet = open_subject(model, "cuda", "float16")
-    for part in parts(options):
+    unet = open_subject(model, options.device, "auto")
+    for part in parts(model, options):
         if time.monotonic() > deadline:
             return
         began = time.monotonic()
-        todome.bench(
-            unet,
-            [(part.px, part.px)],
-            part.methods(),
-            pictures=[part.pictures],
-            modes=[part.mode],
-            rounds=ROUNDS[part.mode],
-            seconds=options.seconds,
-            out=options.out,
-            name=model,
-        )
-        print(
-            f"{model} {part.px} px, {part.pictures} at once, {part.mode}: {time.monotonic() - began:.1f} s", flush=True
-        )
+        with part.kernel():
+            todome.bench(
+                unet,
+                [part.size],
+                part.methods(),
+                pictures=[part.pictures],
+                modes=[part.mode],
+                rounds=1 if options.small else ROUNDS.get(part.mode, 1),
+                seconds=options.seconds,
+                out=options.out,
+                name=part.name,
+            )
+        size = "x".join(map(str, part.size))
+        print(f"{part.name} {size}, {part.pictures} at once, {part.mode}: {time.monotonic() - began:.1f} s", flush=True)
+
+
+def make_small() -> None:
+    """Few channels, heads and layers, in the same places."""
+    for shape in ARCHITECTURES.values():
+        heads = "num_attention_heads" if "_class_name" in shape else "attention_head_dim"
+        channels = (FEW_CHANNELS,) * len(shape.get("block_out_channels", range(4)))
+        shape |= {"block_out_channels": channels, "layers_per_block": 1, "transformer_layers_per_block": 1, heads: 2}
+
+
+def parsed_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    usual = [model for model in ARCHITECTURES if model not in SIZES]
+    parser.add_argument("--models", nargs="+", choices=ARCHITECTURES, default=usual)
+    parser.add_argument(
+        "--sizes", nargs="+", metavar="PX", help="sides, or WIDTHxHEIGHT; each model has its usual ones"
+    )
+    parser.add_argument("--batch", nargs="+", type=int, default=[1, 4], help="pictures at once; eager has the first")
+    parser.add_argument("--modes", nargs="+", default=["cuda-graph", "eager"], choices=MODES)
+    parser.add_argument("--attention", nargs="+", default=["flash"], choices=ATTENTION, help="which kernel it has")
+    parser.add_argument("--seconds", type=float, default=0.15, help="for how long each method is measured in a round")
+    parser.add_argument("--stop-after", type=float, default=float("inf"), help="begin nothing after so many seconds")
+    parser.add_argument("--small", action="store_true", help="few channels, on a CPU")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    options.device = "cpu" if options.small else "cuda"
+    if not options.small and not torch.cuda.is_available():
+        parser.error("this benchmark times CUDA graphs and needs a CUDA GPU: --small tries it without")
+    return options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=ARCHITECTURES, default=list(ARCHITECTURES))
-    parser.add_argument("--sizes", nargs="+", type=int, choices=FACTORS, default=list(FACTORS))
-    parser.add_argument("--batch", nargs="+", type=int, default=[1, 4], help="pictures at once; eager has the first")
-    parser.add_argument("--modes", nargs="+", default=["cuda-graph", "eager"], choices=ROUNDS)
-    parser.add_argument("--seconds", type=float, default=0.15, help="for how long each method is measured in a round")
-    parser.add_argument("--stop-after", type=float, default=float("inf"), help="begin nothing after so many seconds")
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.error("this benchmark times CUDA graphs and needs a CUDA GPU")
+    options = parsed_options()
     deadline = time.monotonic() + options.stop_after
+    if options.small:
+        make_small()
     for model in options.models:
         measure(model, options, deadline)
 

@@ -40,8 +40,9 @@ def draw(axes: plt.Axes, found: Bench, model: str, pictures: int) -> None:
 def main() -> None:
     found = read_bench(ROOT / "benchmarks/results/speed-h200.json")
     mpl.rcParams.update({"svg.hashsalt": "todome", "font.size": 10, "axes.titlesize": 11})
-    figure, axes = plt.subplots(1, len(NAMES), figsize=(10.5, 3.8), sharey=True, layout="constrained")
-    for panel, model in zip(axes, NAMES, strict=True):
+    models = list(dict.fromkeys(case.model for case in found.cases()))
+    figure, axes = plt.subplots(1, len(models), figsize=(10.5, 3.8), sharey=True, layout="constrained")
+    for panel, model in zip(axes, models, strict=True):
         draw(panel, found, model, pictures=1)
     axes[0].set_ylabel("speed-up of a step over dense")
     axes[0].legend(frameon=False, loc="upper left", fontsize=9)

@@ -1,22 +1,54 @@
 """The benchmark scripts: on a machine without a GPU they run in small, and their results say where they were made."""
 
+import argparse
+import importlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
+import todome_flowers
+from small_evaluation import PLAN
+from zoo.inputs import animation_inputs, video_inputs
+from zoo.models import motion_unet, video_unet
+
+from todome.tools.measuring.drawing import PictureMaker
+from todome.tools.measuring.peers import Tomesd
+from todome.tools.measuring.runs import write_json
+from todome.tools.measuring.speed import BenchCase, BenchRow, read_bench
 
 ROOT = Path(__file__).parents[2]
+ABOUT = {"cpu", "python", "versions", "date"}
+
+
+def tried(script: str, *options: Any) -> str:
+    """What a script prints."""
+    command = [sys.executable, f"benchmarks/{script}", *map(str, options)]
+    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A script as a module, and nothing of it afterwards: their names are common ones."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(ROOT / "benchmarks") in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
 
 
 def test_what_a_reduction_costs_the_host(tmp_path):
     out = tmp_path / "host.json"
-    options = ["--layers", "2", "--rounds", "1", "--calls", "1", "--out", str(out)]
-    command = [sys.executable, "benchmarks/host.py", *options]
-    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, check=True)
+    tried("host.py", "--layers", 2, "--rounds", 1, "--calls", 1, "--out", out)
     found = json.loads(out.read_text())
-    assert {"cpu", "python", "versions", "date"} <= found["machine"].keys()
+    assert found["machine"].keys() >= ABOUT
     assert found["command"] == "benchmarks/host.py --layers 2 --rounds 1 --calls 1"
     dense, *others = found["rows"]
     assert (dense["method"], dense["extra_us"]) == ("dense", 0)
@@ -26,3 +58,104 @@ def test_what_a_reduction_costs_the_host(tmp_path):
         "todome Merge 0.5",
         "tomesd 0.5",
     ]
+
+
+def test_the_speed_of_video_and_of_attention_without_a_flash_kernel(tmp_path):
+    out = tmp_path / "speed.json"
+    small = ["--small", "--modes", "eager", "--sizes", 64, "--seconds", 0, "--out", out]
+    tried("speed.py", *small, "--models", "animatediff", "svd")
+    said = tried("speed.py", *small, "--models", "sd15", "--attention", "math")
+    assert said.startswith("sd15, math 64x64, 1 at once, eager: ")
+    found = read_bench(out)
+    assert found.about.keys() >= ABOUT
+    own = ["dense", "todome:2", "todo:2", "todome:2,2", "tome:0.5"]
+    assert {case.model: found.methods(case)[: len(own)] for case in found.cases()} == dict.fromkeys(
+        ["animatediff", "svd", "sd15, math"], own
+    )
+    assert all(row.ms for row in found.rows)
+    table = tried("speed_tables.py", out).splitlines()
+    assert [line.split(" | ")[0] for line in table[2:5]] == [
+        "| AnimateDiff, 64, 2",
+        "| SVD, 64, 2",
+        "| SD 1.5, math, 64, 2",
+    ]
+
+
+@pytest.mark.parametrize(("model", "inputs"), [(motion_unet, animation_inputs), (video_unet, video_inputs)])
+def test_tomesd_does_not_run_on_video(model, inputs):
+    """It takes the frames for the height. That is why the tables of video lack it."""
+    unet, given = model(), inputs()
+    first = [given.pop(name) for name in ("sample", "timestep", "encoder_hidden_states")]
+    with pytest.raises(ZeroDivisionError), Tomesd(0.5).on(unet):
+        unet(*first, **given)
+
+
+def test_tables_show_what_ran_out_of_memory_and_what_was_compiled(tmp_path):
+    def row(model: str, method: str, mode: Any, ms: float | None = 4.0, **more: Any) -> BenchRow:
+        return BenchRow(BenchCase(model, (2048, 2048), 1, mode), method, ms, **more)
+
+    full = {"ms": None, "note": "out of memory: 256.00 GiB at once"}
+    rows = [
+        row("sd15, math", "dense", "cuda-graph", **full),
+        row("sd15, math", "todome:4", "cuda-graph", mib=2048.4),
+        row("sdxl", "dense", "compile-cuda-graph", 8.0, graphs=1),
+        row("sdxl", "todome:4", "compile-cuda-graph", speedup=2.0, graphs=1),
+    ]
+    about = {"about": {}, "steps": 25, "rows": [{**vars(one), "case": vars(one.case)} for one in rows]}
+    write_json(tmp_path / "speed.json", about)
+    speed, memory, compiled = tried("speed_tables.py", tmp_path / "speed.json").strip().split("\n\n")
+    assert speed.splitlines()[2] == "| SD 1.5, math, 2048, 4 | out of memory | 4.0 |"
+    assert memory.splitlines()[2] == "| SD 1.5, math, 2048 | out of memory: 256.00 GiB at once | 2048 |"
+    assert compiled.splitlines()[2] == "| SDXL, 2048, 4 | 8.0 | 4.0 (2.00x) | 1 and 1 |"
+
+
+def test_closeness_is_written_and_goes_on(script, monkeypatch, tmp_path):
+    fidelity = script("fidelity")
+    small = [fidelity.Condition(64, "dpm++", 2, ["todome:2", "dense:1"]), fidelity.Condition(64, "ddim", 2, ["todo:2"])]
+    monkeypatch.setattr(fidelity, "CONDITIONS", small)
+    out = tmp_path / "fidelity.json"
+    words = ["fidelity.py", "--work", str(tmp_path / "runs"), "--out", str(out), "--pictures", "2", "--device", "cpu"]
+    for only in (["--only", "64-ddim-2"], ["--only", "64-dpm++-2"]):
+        monkeypatch.setattr(sys, "argv", [*words, *only])
+        fidelity.main()
+    found = json.loads(out.read_text())
+    assert found["about"]["weights"] == todome_flowers.fingerprint()
+    assert [(row["scheduler"], row["method"], row["taken"]) for row in found["rows"]] == [
+        ("ddim", "dense", 2),
+        ("ddim", "fixed 2 (ToDo)", 2),
+        ("dpm++", "dense", 2),
+        ("dpm++", "dither 2", 2),
+        ("dpm++", "dense", 1),
+    ]
+    table = script("fidelity_tables").conditions_table(found["rows"]).splitlines()
+    assert [line.count(" dB") + line.count("x)") for line in table[2:]] == [1, 1]
+
+
+def test_the_tables_of_the_papers_have_todome_at_two_factors_and_the_control_everywhere(script):
+    options = argparse.Namespace(prompts=None, pictures=2048, real=None, todo=64)
+    plans = script("ancestors").plans(options)
+    merged = [f"tome:0.{tenth}" for tenth in (6, 5, 4, 3, 2, 1)]
+    assert plans["tome"]["methods"] == ["todome:2", "todome:4", *merged]
+    controls = {name: [m for m in plan["methods"] if m.startswith("dense:")] for name, plan in plans.items()}
+    assert {name: len(found) for name, found in controls.items()} == {
+        "tome": 0,
+        "todo-512": 3,
+        "todo-768": 3,
+        "todo-1024": 3,
+    }
+
+
+def test_a_table_that_is_stopped_has_the_rows_that_were_done(script, monkeypatch, tmp_path, flowers, lpips):
+    ancestors, own = script("ancestors"), PictureMaker.draw
+
+    def draw(self: PictureMaker, size: Any, method: Any) -> Any:
+        if method.name == "todome:2":
+            raise KeyboardInterrupt
+        return own(self, size, method)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PictureMaker, "draw", draw)
+        run, stopped = ancestors.carry_out_until_stopped(PLAN, tmp_path, pipe=flowers, lpips=lpips)
+    assert (stopped, [row["method"] for row in ancestors.summary(run)["rows"]]) == (True, ["dense"])
+    run, stopped = ancestors.carry_out_until_stopped(PLAN, tmp_path, pipe=flowers, lpips=lpips)
+    assert (stopped, [row.method for row in run.rows]) == (False, ["dense", "todome:2"])

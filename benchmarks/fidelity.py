@@ -5,8 +5,8 @@
 Every method draws the same pictures from the same noise as the dense model. The control is the dense model with fewer
 steps, which anyone can have: a reduction must be closer at the same speed. The folders of the runs hold every picture,
 and a run that was interrupted, or stopped by `--stop-after`, has written the rows that were done and goes on; rows of
-other conditions that the file holds stay. `seconds` is the time of all pictures; in the committed results, which an older
-script made, it is that of the denoiser's loop alone. FID is in `ancestors.py`.
+other conditions that the file holds stay. `seconds` is the time of all pictures; in the committed results, which an
+older script made, it is that of the denoiser's loop alone. FID is in `ancestors.py`.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from fidelity_tables import MAIN, group_of
 from todome.tools.measuring.evaluation import plan_for
 from todome.tools.measuring.runs import Evaluation, write_json
 from todome.tools.measuring.tables import mean, worst
+from todome.tools.pipelines import EMBEDDED, weights_of
 
 NAMES = {  # of the methods, in the tables
     "tomesd:0.25": "tomesd 0.25",
@@ -55,8 +56,12 @@ class Condition(NamedTuple):
     share: float = 1.0  # of the pictures: one of 512 px costs ten times as much
 
     @property
+    def group(self) -> tuple[int, str, int]:
+        return self.px, self.scheduler, self.steps
+
+    @property
     def name(self) -> str:
-        return f"{self.px}-{self.scheduler}-{self.steps}"
+        return "-".join(map(str, self.group))
 
 
 CONDITIONS = [
@@ -97,6 +102,12 @@ def evaluate_condition(condition: Condition, options: argparse.Namespace) -> tup
     return carry_out_until_stopped(plan, folder, lpips=options.lpips, device=options.device)
 
 
+def results_so_far(out: Path) -> dict[str, Any]:
+    """What the file holds, unless it was made with other weights."""
+    found = json.loads(out.read_text()) if out.exists() else {}
+    return found if weights_of(EMBEDDED).items() <= found.get("about", {}).items() else {"rows": []}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="where the runs and their pictures go")
@@ -110,15 +121,13 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     stop_after(options.stop_after)
-    found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"rows": []}
+    found = results_so_far(options.out)
     for condition in CONDITIONS:
         if not options.only or condition.name in options.only:
             run, stopped = evaluate_condition(condition, options)
             found |= {"about": dict(run.about), "guidance": run.plan.guidance, "prompts": run.plan.prompts}
-            others = [
-                row for row in found["rows"] if group_of(row) != (condition.px, condition.scheduler, condition.steps)
-            ]
-            found["rows"] = others + rows_of(run, condition)
+            rows = [row for row in found["rows"] if group_of(row) != condition.group] + rows_of(run, condition)
+            found["rows"] = sorted(rows, key=lambda row: [one.group for one in CONDITIONS].index(group_of(row)))
             write_json(options.out, found)
             if stopped:
                 return

@@ -121,12 +121,15 @@ def test_closeness_is_written_and_goes_on(script, monkeypatch, tmp_path):
     found = json.loads(out.read_text())
     assert found["about"]["weights"] == todome_flowers.fingerprint()
     assert [(row["scheduler"], row["method"], row["taken"]) for row in found["rows"]] == [
-        ("ddim", "dense", 2),
-        ("ddim", "fixed 2 (ToDo)", 2),
         ("dpm++", "dense", 2),
         ("dpm++", "dither 2", 2),
         ("dpm++", "dense", 1),
+        ("ddim", "dense", 2),
+        ("ddim", "fixed 2 (ToDo)", 2),
     ]
+    assert fidelity.results_so_far(out) == found
+    out.write_text(out.read_text().replace(todome_flowers.fingerprint(), "0123456789abcdef"))
+    assert fidelity.results_so_far(out) == {"rows": []}
     table = script("fidelity_tables").conditions_table(found["rows"]).splitlines()
     assert [line.count(" dB") + line.count("x)") for line in table[2:]] == [1, 1]
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import todome
 from todome.hooks.modules import clocks_on
 from todome.tools.measuring.methods import methods_named
 from todome.tools.measuring.speed import AGAIN, BenchCase, CaseTimer, read_bench
+from todome.tools.timing import Mode
 
 QUICK = {"rounds": 2, "seconds": 0.0}
 SMALL = [(128, 64)]
@@ -121,7 +123,7 @@ def test_where_dense_runs_out_of_memory_the_others_go_on(unet, monkeypatch):
     """Already while the GPU is kept busy: a reduction may be all that fits."""
     own = type(unet).forward
 
-    def forward(self: object, *args: object, **kwargs: object) -> object:
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not clocks_on(unet):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 128.00 GiB. GPU 0 has")
         return own(unet, *args, **kwargs)
@@ -140,14 +142,14 @@ def test_graphs_are_counted_and_dense_is_compiled_once(monkeypatch, fresh_dynamo
     """On a CPU nothing is captured; what is captured on a GPU is what is timed here."""
     compiled, compile = [], torch.compile
 
-    def watched(model: torch.nn.Module, **options: object) -> object:
+    def watched(model: torch.nn.Module, **options: Any) -> Any:
         compiled.append(bool(clocks_on(model)))
         return compile(model, backend="eager", **options)
 
     monkeypatch.setattr(torch, "compile", watched)
     monkeypatch.setattr("todome.tools.measuring.speed.check_modes", lambda modes: None)
     monkeypatch.setattr("todome.tools.measuring.speed.captured", lambda call: call)
-    modes = ["compile-cuda-graph"]
+    modes: list[Mode] = ["compile-cuda-graph"]
     rows = todome.bench(mini_unet(), SMALL, ["todome:2"], modes=modes, rounds=1, seconds=0).rows
     assert compiled == [False, True]
     assert [(row.method, row.graphs, row.mib) for row in rows[:2]] == [("dense", 1, None), ("todome:2", 1, None)]
@@ -207,7 +209,8 @@ def test_numbers_of_another_machine_are_not_mixed_in(unet, tmp_path):
         ),
         (
             {"modes": ["fast"]},
-            "mode='fast' cannot be used. Allowed: eager, compile, cuda-graph, compile-cuda-graph. eager is what a plain pipeline sees.",
+            "mode='fast' cannot be used. Allowed: eager, compile, cuda-graph, compile-cuda-graph. eager is what a "
+            "plain pipeline sees.",
         ),
         (
             {"sizes": [(100, 64)]},

@@ -29,7 +29,7 @@ RATIOS = "Merge this share of tokens (ToMe) instead; 0.5,0.3 is for levels 1 and
 SIDES = "Of the pictures: a side, or WIDTHxHEIGHT."
 METHODS = "todome, todome:2, todome:4,2, todo:2, tome:0.5, tomesd:0.5, ca-tome, deepcache:3, todome:2+deepcache."
 USUAL_METHODS = METHODS + by_default("todome todo tome")
-SUBJECT = "The folder of a pipeline, a hub id, or sd15, sd21, sdxl, animatediff, svd: UNets of these shapes, random weights."
+SUBJECT = "The folder of a pipeline, a hub id, or sd15, sd21, sdxl, animatediff, svd: their UNets with random weights."
 DEVICE = "auto, cpu, cuda, mps, ..."
 DTYPE = f"auto, {', '.join(DTYPES)}."
 

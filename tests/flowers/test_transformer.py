@@ -1,0 +1,125 @@
+"""The counter-example: a small transformer is trained, goes on, and is compared with fewer keys and fewer steps."""
+
+import importlib
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import todome_flowers
+import torch
+from diffusion import Size
+from PIL import Image
+
+from todome import Downsample
+from todome.tools.measuring.methods import method_named
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def transformer() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("transformer")
+    for name in ("transformer", "transformer_model", "transformer_tables"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def tiny(transformer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two sizes of pictures, few steps."""
+    stages = [transformer.Stage(Size(32, 32, 2, 1), 0.5), transformer.Stage(Size(64, 64, 2, 1), 1.0)]
+    monkeypatch.setattr(transformer, "STAGES", stages)
+    monkeypatch.setattr(transformer, "STEPS", 4)
+    monkeypatch.setattr(transformer, "CONTROLS", (2,))
+    return transformer
+
+
+def words(photos: Path, run: Path, **options: Any) -> list[str]:
+    given = {"run": run, "out": run / "found.json", "width": 64, "layers": 2, "sizes": 32, "pictures": 2, **options}
+    return ["transformer.py", str(photos), "--eager", *(str(w) for k, v in given.items() for w in (f"--{k}", v))]
+
+
+def test_it_is_trained_goes_on_and_is_compared(tiny, ready, photos, tmp_path, monkeypatch, capsys):
+    run = shutil.copytree(ready, tmp_path / "run")
+    monkeypatch.setattr("sys.argv", words(photos, run, seconds=2, **{"stop-after": 0}))
+    tiny.main()
+    assert capsys.readouterr().out.startswith("Stopped after 0 s of learning: the same command goes on.")
+    first = tiny.read_state(run, "transformer")
+    assert first["iteration"] == 1
+    monkeypatch.setattr("sys.argv", words(photos, run, seconds=2, sheet=run / "sheet.jpg"))
+    tiny.main()
+    last = tiny.read_state(run, "transformer")
+    assert last["iteration"] > 2
+    assert last["seconds"] >= 2
+    found = json.loads((run / "found.json").read_text())
+    assert found["about"]["weights"] == todome_flowers.fingerprint()
+    assert found["trained"]["iterations"] == last["iteration"]
+    methods = [row["method"] for row in found["rows"]]
+    assert methods[:4] == ["dense", "todo:2", "todome:2", "todome:4"]
+    assert "dense:2" in methods
+    assert [row["equal_cost"] for row in found["rows"][1:]].count(True) == 1
+    with Image.open(run / "sheet.jpg") as sheet:
+        assert json.loads(sheet.info["comment"]) == {"weights": todome_flowers.fingerprint()}
+        assert sheet.width > 5 * 256
+    lines = importlib.import_module("transformer_tables").table(found["rows"]).splitlines()
+    assert lines[0] == "| what attention is given | 32 px |"
+    assert [line.split(" | ")[0] for line in lines[2:4]] == [
+        "| the corner of each 2 x 2 cell (ToDo)",
+        "| dithered keys, factor 2",
+    ]
+
+
+def test_it_learns(transformer, tmp_path):
+    torch.manual_seed(0)
+    trainer = transformer.Trainer(tmp_path, torch.device("cpu"), transformer.Transformer(2, width=64, layers=2))
+    z, labels = torch.randn(2, 4, 4, 4).repeat(8, 1, 1, 1), torch.tensor([0, 1]).repeat(8)
+    losses = []
+    for _ in range(200):
+        loss = trainer.loss(z, labels)
+        trainer.step(loss, 1.0)
+        losses.append(loss.item())
+    assert sum(losses[-10:]) < 0.5 * sum(losses[:10])  # measured: 0.37
+
+
+@pytest.fixture
+def model(transformer: Any) -> Any:
+    """With all of its parts at work: as it begins, it says nothing."""
+    torch.manual_seed(0)
+    model = transformer.Transformer(3, width=64, layers=2).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+@torch.no_grad()
+def test_keys_are_those_that_todome_keeps(transformer, model, monkeypatch):
+    """Every query stays; keys and values are those of the table, another one at every step."""
+    seen: list[tuple[int, int]] = []
+    own = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "scaled_dot_product_attention",
+        lambda q, k, v: seen.append((q.shape[2], k.shape[2])) or own(q, k, v),
+    )
+    z, t, labels = torch.randn(1, 4, 8, 8), torch.ones(1), torch.ones(1).long()
+    made = [model(z, t, labels, transformer.rows_of(Downsample(2), step, torch.device("cpu"))) for step in (0, 1, 4)]
+    assert set(seen) == {(64, 16)}
+    assert not made[0].allclose(made[1])
+    assert made[0].equal(made[2])  # each key has its turn in four steps
+    every = lambda layer, grid: torch.arange(64)  # noqa: E731
+    assert model(z, t, labels, every).allclose(model(z, t, labels), atol=1e-5)
+
+
+def test_fewer_steps_take_fewer_calls(transformer, model):
+    calls = []
+    model.register_forward_pre_hook(lambda *_: calls.append(1))
+    noise, labels = torch.randn(2, 4, 8, 8), torch.tensor([0, 1])
+    for name, count in (("dense", transformer.STEPS), ("dense:3", 3), ("todome:2", transformer.STEPS)):
+        calls.clear()
+        assert transformer.draw(model, noise, labels, method_named(name)).isfinite().all()
+        assert len(calls) == count

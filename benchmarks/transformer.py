@@ -24,8 +24,9 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
-from transformer_model import Transformer, rows_of
+from transformer_model import Rows, Transformer, rows_of
 
+from todome import Downsample
 from todome.tools.machine import about, chip
 from todome.tools.measuring.comparing import measures_at
 from todome.tools.measuring.methods import Method, method_named
@@ -72,7 +73,7 @@ class Trainer:
         rest = [p for name, p in named if "blocks" not in name or p.ndim != 2 or "modulation" in name]
         adam = torch.optim.AdamW(rest, lr=RATES[1], betas=(0.9, 0.99), weight_decay=0.0)
         self.optimisers = [Muon(matrices, lr=RATES[0], weight_decay=0.02), adam]
-        self.parameters = [p for _, p in named]
+        self.parameters: list[Tensor] = [p for _, p in named]
         self.average = [p.detach().clone() for p in self.parameters]
         self.iteration, self.seconds = 0, 0.0
         if state := read_state(run, "transformer"):
@@ -151,6 +152,10 @@ def train_stage(trainer: Trainer, latents: Latents, size: Size, until: float, se
     return True
 
 
+def rows_at(method: Method, step: int, device: torch.device) -> Rows | None:
+    return rows_of(method.reduction, step, device) if isinstance(method.reduction, Downsample) else None
+
+
 @torch.inference_mode()
 def draw(model: Transformer, noise: Tensor, labels: Tensor, method: Method) -> Tensor:
     """Latents from noise (batch, 4, height, width), with guidance, in Euler's steps."""
@@ -158,7 +163,7 @@ def draw(model: Transformer, noise: Tensor, labels: Tensor, method: Method) -> T
     both = torch.cat([labels + 1, torch.zeros_like(labels)])
     for step in range(steps):
         t = torch.full((2 * len(z),), 1 - step / steps, device=z.device)
-        rows = None if method.reduction is None else rows_of(method.reduction, step, z.device)  # pyright: ignore[reportArgumentType]
+        rows = rows_at(method, step, z.device)
         with torch.autocast(z.device.type, torch.bfloat16):
             asked, any_other = model(z.repeat(2, 1, 1, 1), t, both, rows).float().chunk(2)
         z = z - (any_other + GUIDANCE * (asked - any_other)) / steps
@@ -176,9 +181,9 @@ def decoded(vae: Any, latents: Tensor) -> Tensor:
 def call_ms(model: Transformer, noise: Tensor, method: Method) -> float:
     """Of one call with guidance. The rows are looked up before, as a patch does."""
     t, labels = torch.ones(2 * len(noise), device=noise.device), torch.zeros(2 * len(noise), device=noise.device).long()
-    grid, rows = (noise.shape[-2], noise.shape[-1]), None
-    if method.reduction is not None:
-        known = [rows_of(method.reduction, 0, noise.device)(i, grid) for i in range(len(model.blocks))]  # pyright: ignore[reportArgumentType]
+    grid, rows = (noise.shape[-2], noise.shape[-1]), rows_at(method, 0, noise.device)
+    if rows is not None:
+        known = [rows(layer, grid) for layer in range(len(model.blocks))]
         rows = lambda layer, grid: known[layer]  # noqa: E731
     twice = noise.repeat(2, 1, 1, 1)
     with measuring(), torch.autocast(noise.device.type, torch.bfloat16):

@@ -90,9 +90,9 @@ class Transformer(nn.Module):
         self.modulate = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
         self.last = nn.Sequential(nn.SiLU(), nn.Linear(width, 2 * width))
         self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
-        for layer in (self.modulate[1], self.last[1], self.leave):  # it begins as nothing but its skips
-            nn.init.zeros_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        for layer in (self.modulate, self.last, self.leave):  # it begins as nothing but its skips
+            for parameter in layer.parameters():
+                nn.init.zeros_(parameter)
 
     def forward(self, z: Tensor, t: Tensor, labels: Tensor, rows: Rows | None = None) -> Tensor:
         grid = (z.shape[-2], z.shape[-1])

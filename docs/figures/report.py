@@ -20,7 +20,7 @@ from todome.tools.pipelines import EMBEDDED, weights_of
 
 PROMPTS = ("a red tulip", "white daisies", "a sunflower, close-up", "a pink rose")
 METHODS = ("todome:2", "dense:16", "dense:12", "todo:2", "tome:0.5")
-WIDTH, BELOW = 900, 28  # pixels of the page, and below its last picture
+SEEN, WIDTH, BELOW = 1200, 900, 28  # pixels: of the page, of the figure, and below the last picture
 
 
 def photographed(report: Path) -> Image.Image:
@@ -28,7 +28,7 @@ def photographed(report: Path) -> Image.Image:
     with sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=options)
-        page = browser.new_page(viewport={"width": WIDTH, "height": 1200})
+        page = browser.new_page(viewport={"width": SEEN, "height": 1200})
         page.goto(report.resolve().as_uri())
         page.locator("figure.case:visible").first.wait_for()
         end = max(
@@ -36,7 +36,8 @@ def photographed(report: Path) -> Image.Image:
         )
         seen = Image.open(io.BytesIO(page.screenshot(full_page=True)))
         browser.close()
-    return seen.convert("RGB").crop((0, 0, WIDTH, min(seen.height, round(end) + BELOW)))
+    shown = seen.convert("RGB").crop((0, 0, SEEN, min(seen.height, round(end) + BELOW)))
+    return shown.resize((WIDTH, round(shown.height * WIDTH / SEEN)), Image.Resampling.LANCZOS)
 
 
 def main() -> None:

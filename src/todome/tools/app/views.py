@@ -108,9 +108,10 @@ def verdict_of(run: Run, label: str = "") -> str:
         return verdict_html(label, f"Full attention took {seconds:.1f} seconds. Choose a method to compare with it.")
     if all(pair.psnr >= SAME for pair in run.pairs):
         return verdict_html(label, finding(run), [Figure("Why", "", CHANCE)] if is_automatic(run) else [])
-    if len(run.pairs) > 1:
+    first, *others = run.pairs
+    if others:
         return verdict_html(label, finding(run), table=table(run), thresholds=THRESHOLDS)
-    return verdict_html(label, finding(run), figures(run.pairs[0]), thresholds=THRESHOLDS)
+    return verdict_html(label, finding(run), figures(first), thresholds=THRESHOLDS)
 
 
 def verdict_html(
@@ -151,11 +152,11 @@ def memory(pair: Pair) -> list[Figure]:
 
 def table(run: Run) -> list[MethodRow]:
     """A row for each method, or for each seed where there is one method."""
-    if len(run.full) > 1:
+    full, *others = run.full
+    if others:
         return [method_row(f"seed {pair.full.asked.seed}", pair, pair.speedup) for pair in run.pairs]
-    full = run.full[0]
     rows = [method_row(title_of(method), run.pairs_of(method)[0], run.speedup(method)) for method in run.methods]
-    return [MethodRow("full attention", "what the others are compared with", f"{full.seconds:.1f} s", "", ""), *rows]
+    return [MethodRow("full attention", "the reference", f"{full.seconds:.1f} s", "", ""), *rows]
 
 
 def method_row(name: str, pair: Pair, speedup: float | None) -> MethodRow:

@@ -123,9 +123,8 @@ def verdict_html(
 def finding(run: Run) -> str:
     """The verdict on the first method; on several pictures it is about the one that is farthest off."""
     method = run.methods[0]
-    said = verdict(run.speedup(method) or 1.0, run.psnr(method))
-    name = f"{name_of(method)}: " if len(run.methods) > 1 else ""
-    return f"{name}{said}{' in any of them' if len(run.full) > 1 and said.endswith('no visible difference') else ''}."
+    said = verdict(run.speedup(method) or 1.0, run.psnr(method), name_of(method) if len(run.methods) > 1 else "")
+    return f"{said}{' in any of them' if len(run.full) > 1 and said.endswith('no visible difference') else ''}."
 
 
 def is_automatic(run: Run) -> bool:

@@ -36,18 +36,7 @@ def findings(run: Evaluation, size: Size) -> list[str]:
         if close
         else ["There is nothing to compare with full attention (dense) at this size yet."]
     )
-    said += [f"Not drawn yet: {'; '.join(undrawn)}."] if undrawn else []
-    return said + ([f"Not compared with dense yet: {'; '.join(waiting)}."] if waiting else [])
-
-
-def main_result(run: Evaluation, size: Size) -> list[str]:
-    """The leading method, and the control that is nearest to it in speed."""
-    row = leading(run, size)
-    psnr = row.closeness.psnr
-    said = f"{title_of(row.method)}: {verdict(row.speedup, fmean(psnr))}. Compared with full attention (dense) it is "
-    said += (
-        f"{row.speedup:.2f}x as fast and {fmean(psnr):.1f}\u00a0dB close; its worst picture is {min(psnr):.0f}\u00a0dB."
-    )
+    said += f"{fmean(psnr):.1f}\u00a0dB close on average, and {min(psnr):.0f}\u00a0dB in its worst picture."
     controls = [other for other in compared_rows(run, size) if other is not row and method_named(other.method).steps]
     if not controls:
         return [said]

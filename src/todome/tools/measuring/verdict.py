@@ -40,8 +40,13 @@ def speed_in_words(speedup: float) -> str:
     return "No faster" if speedup > 0.95 else f"Slower ({speedup:.2f}x as fast)"
 
 
-def verdict(speedup: float, psnr: float) -> str:
-    """Such as "1.6x as fast, no visible difference". Where nothing was reduced, a speed-up would be chance."""
-    if psnr >= SAME:
-        return NOTHING_REDUCED
-    return f"{speed_in_words(speedup)}, {closeness_in_words(psnr)}"
+def verdict(speedup: float, psnr: float, of: str = "") -> str:
+    """Such as "1.6x as fast, no visible difference". Where nothing was reduced, a speed-up would be chance.
+
+    Args:
+        speedup: How many times as fast as full attention.
+        psnr: In dB, to the picture with full attention.
+        of: What it is about, to stand before it.
+    """
+    said = NOTHING_REDUCED if psnr >= SAME else f"{speed_in_words(speedup)}, {closeness_in_words(psnr)}"
+    return f"{of}: {said[0].lower()}{said[1:]}" if of else said

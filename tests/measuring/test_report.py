@@ -205,7 +205,7 @@ def test_scaled_pictures_are_said_to_be(reported, finished, monkeypatch):
 def test_an_unfinished_run_says_what_is_missing(finished, reported):
     dense, close, drawn, *_ = finished.rows
     page = reported([dense, close, replace(drawn, closeness=Closeness())])
-    assert "Not drawn yet: todo 2; tome 0.5. Not compared with dense yet: dense, 20 steps." in page.text
+    assert "Not drawn yet: todo 2; tome 0.5. Not compared with full attention yet: dense, 20 steps." in page.text
     assert "There is nothing to compare with full attention (dense) at this size yet." in page.text  # at the second one
     assert [row[0] for row in page.rows] == ["method", "dense", "todome 2", "dense, 20 steps"]
     assert page.rows[-1] == ["dense, 20 steps", "1.26x", "1.587", "", "", "", ""]

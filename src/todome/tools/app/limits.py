@@ -35,7 +35,7 @@ class Limits:
     steps: int = 50
     prompt: int = 500
     pictures: int = 4
-    upload: int = 8 * 10**6
+    upload: int = 4 * 10**6
     waiting: int = 8
     per_address: int = 3
     runs: int = 12

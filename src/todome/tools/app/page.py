@@ -51,6 +51,7 @@ from .worker import (
 STOPPED = "Stopped. Nothing of this run is kept."
 GONE = "This run is no longer kept."
 FORGOTTEN = "Your runs and pictures are deleted."
+NO_PICTURE = "Your picture to start from is no longer kept. Choose it again, or remove it."
 NOT_YET = "How long it takes is being measured."
 NO_CHANGE = "The automatic factor changes nothing at this size, so there would be nothing to compare."
 Changes = dict[Any, Any]  # of the page: what its parts become
@@ -136,6 +137,8 @@ class Page:
         yield {**off, controls.stop: gr.Button(interactive=True)}
         try:
             begin = self.context.visitors.session(visitor.name).start
+            if begin is not None and not begin.picture.is_file():
+                raise ValueError(NO_PICTURE)
             order = form.order(self.context.limits, self.context.base, self.context.offer, begin, compare=compare)
             yield from self.run(form, order, visitor)
         except ValueError as error:
@@ -220,16 +223,16 @@ class Page:
     def upload(self, request: gr.Request, event: gr.EventData) -> str:
         """Keeps a picture to start from, and its mask; or removes them."""
         sent = event._data if isinstance(event._data, dict) else {}
-        limits, visitors, visitor = self.context.limits, self.context.visitors, visitor_of(request)
+        limits, store, visitor = self.context.limits, self.context.store, visitor_of(request)
+        start = None
         try:
-            start = None
             if sent.get("picture"):
-                start = save_start(
-                    self.context.store.root, sent["picture"], sent.get("mask"), limits.upload, limits.side
-                )
+                start = save_start(store.root, sent["picture"], sent.get("mask"), limits.upload, limits.side)
+                store.make_room(start.folder)
         except ValueError as error:
             return views.notice(str(error))
-        return views.notice(start_text(visitors.change(visitor.name, lambda one: one.with_start(start))), "note")
+        session = self.context.visitors.change(visitor.name, lambda one: one.with_start(start))
+        return views.notice(start_text(session), "note")
 
     def describe(self, *values: Any) -> Changes:
         return self.described(Form(*values))

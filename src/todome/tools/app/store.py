@@ -4,6 +4,7 @@ import json
 import re
 import secrets
 import shutil
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class PictureStore:
     def __init__(self, root: Path, most: int) -> None:
         self.root, self.most = root, most
         self.sizes: dict[Path, int] = {}  # bytes of each folder, the oldest first
+        self.lock = threading.Lock()  # runs and uploads come from threads of their own
         self.lpips: LPIPS | None = None
         with suppress(ImportError):
             self.lpips = LPIPS.find()
@@ -89,16 +91,17 @@ class PictureStore:
         return Pair(full, saved, file, found)
 
     def make_room(self, newest: Path) -> None:
-        """Removes the oldest runs, but never the newest, until all of them together are small enough."""
-        self.sizes[newest] = sum(file.stat().st_size for file in newest.rglob("*") if file.is_file())
-        if sum(self.sizes.values()) <= self.most:
-            return
-        self.sizes = {folder: size for folder, size in self.sizes.items() if folder.exists()}
-        for folder in list(self.sizes)[:-1]:
+        """Removes the oldest folders, but never the newest, until all of them together are small enough."""
+        with self.lock:
+            self.sizes[newest] = sum(file.stat().st_size for file in newest.rglob("*") if file.is_file())
             if sum(self.sizes.values()) <= self.most:
                 return
-            shutil.rmtree(folder, ignore_errors=True)
-            del self.sizes[folder]
+            self.sizes = {folder: size for folder, size in self.sizes.items() if folder.exists()}
+            for folder in list(self.sizes)[:-1]:
+                if sum(self.sizes.values()) <= self.most:
+                    return
+                shutil.rmtree(folder, ignore_errors=True)
+                del self.sizes[folder]
 
 
 def save_picture(drawing: Drawing, file: Path, asked: Settings, extras: Extras, drawn_in: int) -> SavedPicture:

@@ -284,7 +284,8 @@ class DrawWorker:
             torch.cuda.reset_peak_memory_stats(pipe.device)
         generated = make_picture(asked, pipe, self.step_reporter(at, settings, pipe, job), more)
         job.check_stop()
-        self.estimates.learn(settings, generated.seconds, settings.steps or 1)
+        if extras.start is None:  # those that start from a picture draw fewer steps than they are set to
+            self.estimates.learn(settings, generated.seconds, settings.steps or 1)
         peak = torch.cuda.max_memory_allocated(pipe.device) / 1e9 if pipe.device.type == "cuda" else None
         return Drawing(generated, peak)
 

@@ -81,7 +81,7 @@ def lay_out_controls(first: Form, sizes: list[SizePreset], limits: Limits, offer
     named: dict[str, Any] = {}
     parts: dict[str, Any] = {}
     named["prompt"] = gr.Textbox(
-        first.prompt, label="Prompt", placeholder="What to draw", lines=2, max_lines=6, elem_id="prompt"
+        first.prompt, label="Prompt", placeholder="What to draw", lines=1, max_lines=6, elem_id="prompt"
     )
     with gr.Row(elem_id="buttons"):
         parts["draw"] = gr.Button("Draw", variant="primary", elem_id="draw")

@@ -1,5 +1,6 @@
 """Models that the operator allows, one of them open at a time, with the LoRA and the pipeline that a run needs."""
 
+import inspect
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -9,7 +10,7 @@ from ..quiet import quiet_loading
 from .form import Extras
 
 Task: TypeAlias = Literal["text", "image", "inpaint"]
-PIPELINES = {"image": "AutoPipelineForImage2Image", "inpaint": "AutoPipelineForInpainting"}
+ENDINGS = {"image": "Img2ImgPipeline", "inpaint": "InpaintPipeline"}  # of the names of classes, by which they are found
 ADAPTER = "page"
 
 
@@ -52,11 +53,10 @@ class Models:
     def pipeline_for(self, task: Task) -> Any:
         if task not in self.others:
             with quiet_loading() as diffusers:
-                try:
-                    self.others[task] = getattr(diffusers, PIPELINES[task]).from_pipe(self.pipe)
-                except ValueError:
-                    sentence = "This model cannot start from a picture. Remove the picture, or choose another model."
-                    raise ValueError(sentence) from None
+                kind = getattr(diffusers, pipeline_class(type(self.pipe).__name__, task), None)
+                if kind is None:
+                    raise ValueError("This model cannot start from a picture. Remove it, or choose another model.")
+                self.others[task] = of_same_parts(kind, self.pipe)
             self.others[task].set_progress_bar_config(disable=True)
         return self.others[task]
 
@@ -80,6 +80,20 @@ class Models:
         except (AttributeError, KeyError, OSError, RuntimeError, ValueError):
             self.pipe.unload_lora_weights()
             raise ValueError(f"LoRA {file.stem!r} does not fit this model. Choose another one, or none.") from None
+
+
+def pipeline_class(name: str, task: Task) -> str:
+    """Name of the class that starts from a picture, by that of the one that starts from a text.
+
+    diffusers' AutoPipeline classes know it too, but they import every pipeline there is.
+    """
+    return name.removesuffix("Pipeline") + ENDINGS[task]
+
+
+def of_same_parts(kind: Any, pipe: Any) -> Any:
+    """Pipeline of another class with the parts and flags of one: `from_pipe` refuses parts of unknown types."""
+    known = {**dict(pipe.config), **pipe.components}
+    return kind(**{name: known[name] for name in inspect.signature(kind.__init__).parameters if name in known})
 
 
 def task_of(extras: Extras) -> Task:

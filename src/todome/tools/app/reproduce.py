@@ -11,7 +11,6 @@ from ..generate import Settings
 from ..pipelines import EMBEDDED, format_size
 from ..schedulers import SCHEDULERS
 from .form import PLAIN, Extras
-from .models import PIPELINES, task_of
 from .session import SavedPicture
 
 
@@ -87,7 +86,8 @@ def lora_lines(extras: Extras) -> list[str]:
 def start_lines(extras: Extras) -> list[str]:
     if extras.start is None:
         return []
-    return [f"pipe = diffusers.{PIPELINES[task_of(extras)]}.from_pipe(pipe)  # start.png has the size to draw"]
+    kind = "AutoPipelineForInpainting" if extras.start.masked else "AutoPipelineForImage2Image"
+    return [f"pipe = diffusers.{kind}.from_pipe(pipe)  # start.png has the size to draw"]
 
 
 def scheduler_lines(name: str | None) -> list[str]:

@@ -2,7 +2,7 @@
 window.todomeUpload = (element, send) => {
   const longest = 2048;  // pixels that are sent at the most
   const part = (selector) => element.querySelector(selector);
-  const canvas = part("canvas"), pen = canvas.getContext("2d"), image = part("img");
+  const canvas = part("canvas"), pen = canvas.getContext("2d", { willReadFrequently: true }), image = part("img");
   let picture = "", painting = false, last = null;
 
   async function loaded(file, side) {

@@ -57,7 +57,7 @@ def test_numbers_are_there_where_they_were_measured():
         (made(), "1.5x as fast, differences are hard to see."),
         (made(psnr=45.0), "1.5x as fast, no visible difference."),
         (made(psnr=30.0, seconds=4.0), "Slower (0.75x as fast), differences are visible side by side."),
-        (made(psnr=27.9, seconds=2.95), "No faster, another picture."),
+        (made(psnr=27.9, seconds=2.95), "No faster, but another picture."),
         (made(psnr=100.0), "Nothing was reduced, so both pictures are the same."),
     ],
 )
@@ -69,7 +69,7 @@ def test_the_verdict_is_in_plain_words(run, sentence):
 
 
 def test_verdicts_name_what_they_are_about():
-    assert verdict(0.5, 20, "ToMe") == "ToMe: slower (0.50x as fast), another picture"
+    assert verdict(0.5, 20, "ToMe") == "ToMe: slower (0.50x as fast), but another picture"
     assert verdict(12.34, 50) == "12.3x as fast, no visible difference"
 
 
@@ -77,7 +77,7 @@ def test_several_pictures_are_a_table():
     first, second = made(), made(psnr=100.0)
     seeds = first._replace(full=first.full * 2, pairs=(*first.pairs, *second.pairs))
     assert [row[1:] for row in views.table(seeds)] == [
-        ("differences are hard to see", "2.0 s", "1.50x", "41.2 dB"),
+        ("hard to see", "2.0 s", "1.50x", "41.2 dB"),
         ("nothing was reduced", "2.0 s", "", "same"),
     ]
     tome = made(asked=replace(ASKED, reduction=Merge(0.5)), psnr=20.0)

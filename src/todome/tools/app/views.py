@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from ..generate import Settings
-from ..measuring.verdict import SAME, THRESHOLDS, closeness_in_words, verdict
+from ..measuring.verdict import SAME, THRESHOLDS, grade_of, verdict
 from ..pictures import BRIGHTER
 from ..pipelines import Size, format_size
 from ..templates import load_template
@@ -110,14 +110,20 @@ def verdict_of(run: Run, label: str = "") -> str:
         return verdict_html(label, finding(run), [Figure("Why", "", CHANCE)] if is_automatic(run) else [])
     first, *others = run.pairs
     if others:
-        return verdict_html(label, finding(run), table=table(run), thresholds=THRESHOLDS)
+        head = "picture" if len(run.full) > 1 else "method"
+        return verdict_html(label, finding(run), table=table(run), head=head, thresholds=THRESHOLDS)
     return verdict_html(label, finding(run), figures(first), thresholds=THRESHOLDS)
 
 
 def verdict_html(
-    label: str, said: str, rows: Sequence[Figure] = (), table: Sequence[MethodRow] = (), thresholds: str = ""
+    label: str,
+    said: str,
+    rows: Sequence[Figure] = (),
+    table: Sequence[MethodRow] = (),
+    head: str = "",
+    thresholds: str = "",
 ) -> str:
-    return str(macros().verdict(label, said, rows, table, thresholds))
+    return str(macros().verdict(label, said, rows, table, head, thresholds))
 
 
 def finding(run: Run) -> str:
@@ -160,7 +166,7 @@ def table(run: Run) -> list[MethodRow]:
 
 def method_row(name: str, pair: Pair, speedup: float | None) -> MethodRow:
     same = pair.psnr >= SAME
-    words = "nothing was reduced" if same else closeness_in_words(pair.psnr)
+    words = "nothing was reduced" if same else grade_of(pair.psnr).short
     speed = "" if same or speedup is None else f"{speedup:.2f}x"
     return MethodRow(name, words, f"{pair.reduced.seconds:.1f} s", speed, "same" if same else f"{pair.psnr:.1f} dB")
 

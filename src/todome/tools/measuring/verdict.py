@@ -10,17 +10,18 @@ NOTHING_REDUCED = "Nothing was reduced, so both pictures are the same"
 
 
 class Grade(NamedTuple):
-    """What a PSNR of at least this many dB means to somebody who looks."""
+    """What a PSNR of at least this many dB means to somebody who looks: in a sentence, and in a table."""
 
     least: float
     words: str
+    short: str
 
 
 GRADES = (
-    Grade(45, "no visible difference"),
-    Grade(35, "differences are hard to see"),
-    Grade(28, "differences are visible side by side"),
-    Grade(float("-inf"), "another picture"),
+    Grade(45, "no visible difference", "no visible difference"),
+    Grade(35, "differences are hard to see", "hard to see"),
+    Grade(28, "differences are visible side by side", "visible side by side"),
+    Grade(float("-inf"), "but another picture", "another picture"),
 )
 NONE, HARD, VISIBLE = (f"{grade.least:g}" for grade in GRADES[:-1])
 THRESHOLDS = (
@@ -29,8 +30,8 @@ THRESHOLDS = (
 )
 
 
-def closeness_in_words(psnr: float) -> str:
-    return next(grade.words for grade in GRADES if psnr >= grade.least)
+def grade_of(psnr: float) -> Grade:
+    return next(grade for grade in GRADES if psnr >= grade.least)
 
 
 def speed_in_words(speedup: float) -> str:
@@ -48,5 +49,5 @@ def verdict(speedup: float, psnr: float, of: str = "") -> str:
         psnr: In dB, to the picture with full attention.
         of: What it is about, to stand before it.
     """
-    said = NOTHING_REDUCED if psnr >= SAME else f"{speed_in_words(speedup)}, {closeness_in_words(psnr)}"
+    said = NOTHING_REDUCED if psnr >= SAME else f"{speed_in_words(speedup)}, {grade_of(psnr).words}"
     return f"{of}: {said[0].lower()}{said[1:]}" if of else said

@@ -1,4 +1,4 @@
-"""Takes page.png, the picture of the page in the docs, in the Chromium of the system.
+"""Takes page.jpg, the picture of the page in the docs, in the Chromium of the system.
 
     python docs/figures/page.py
 
@@ -14,8 +14,6 @@ from playwright.sync_api import sync_playwright
 from todome.tools.app.server import Address, serve_page
 from todome.tools.generate import Settings
 
-SIZE = {"width": 1280, "height": 720}
-
 
 def free_port() -> int:
     with socket.socket() as listening:
@@ -26,16 +24,16 @@ def free_port() -> int:
 def take_picture(url: str, file: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        tab = browser.new_page(viewport=SIZE, device_scale_factor=1.5)
+        tab = browser.new_page(viewport={"width": 1280, "height": 720}, device_scale_factor=1.5)
         tab.goto(url)
         tab.get_by_text("on this machine").wait_for(timeout=120_000)
-        tab.screenshot(path=file)
+        tab.screenshot(path=file, type="jpeg", quality=88)
         browser.close()
 
 
 def main() -> None:
     with serve_page(Settings(), Address(port=free_port()), {}) as served:
-        take_picture(served.url, Path(__file__).with_name("page.png"))
+        take_picture(served.url, Path(__file__).with_name("page.jpg"))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """The page in a real browser: draw, compare, restore, reload, stop, start from a picture, two visitors, the dark."""
 
 import re
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_process import page_process
 from PIL import Image
 
 from todome.tools.generate import settings_of
@@ -235,8 +233,13 @@ def test_a_picture_to_start_from(visit, pages, tmp_path):
         corner = picture.convert("RGB").getpixel((2, 60))
     assert corner[0] > 180
     assert max(corner[1:]) < 90  # what was not painted is still red
-    tab.get_by_role("button", name="Remove the picture").click()
+    tab.reload()
+    wait_until_ready(tab)
+    tab.get_by_role("button", name="Start from a picture of yours").click()
+    told.get_by_role("button", name="Remove the picture").click()
     told.get_by_text("Draw starts").wait_for(state="detached")
+    tab.get_by_role("button", name="Restore run 1").click()
+    told.get_by_text("Draw starts from your picture").wait_for()
     tab.get_by_role("button", name="Delete them now").click()
     tab.get_by_text("Your runs and pictures are deleted.").wait_for()
     assert not made.exists()
@@ -279,20 +282,24 @@ def test_by_keyboard_alone(visit):
     tab.keyboard.press("Shift+Tab")
 
 
-def test_a_server_that_goes_is_missed(browser, tmp_path):
-    tab = browser.new_page()
+def test_a_server_that_goes_is_missed(browser, pages):
+    """The network is cut, which is all that a browser notices of it."""
+    context = browser.new_context()
+    tab = context.new_page()
     tab.set_default_timeout(60_000)
-    with page_process(tmp_path) as page:
-        tab.goto(page.url)
-        wait_until_ready(tab)
-        page.process.send_signal(signal.SIGTERM)
-        page.wait()
-        gone = tab.get_by_role("alert").filter(has_text="The server no longer answers.")
-        gone.wait_for()
-        assert gone.get_by_role("button", name="Try to reconnect").is_visible()
-        port = page.url.rstrip("/").rpartition(":")[2]
-    with page_process(tmp_path, f"--port={port}"):
-        tab.get_by_role("button", name="Load the page anew").click()
-        wait_until_ready(tab)
-        assert tab.locator(".gone-banner").count() == 0
-    tab.close()
+    tab.goto(pages.open)
+    wait_until_ready(tab)
+    make_it_small(tab, steps=40, side=128)
+    tab.locator("#draw").click()
+    tab.locator(".bars").wait_for()
+    context.set_offline(True)
+    gone = tab.get_by_role("alert").filter(has_text="The server no longer answers.")
+    gone.wait_for()
+    assert gone.get_by_role("button", name="Try to reconnect").is_visible()
+    assert not tab.locator(".progress .left").is_visible()
+    context.set_offline(False)
+    tab.get_by_role("button", name="Load the page anew").click()
+    wait_until_ready(tab)
+    assert tab.locator(".gone-banner").count() == 0
+    assert tab.locator(".bars").count() == 0
+    context.close()

@@ -15,10 +15,11 @@ from .session import Run, Session
 
 CLICKS = """
 element.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-run], [data-forget], [data-set]");
+  const button = event.target.closest("[data-run], [data-forget], [data-set], [data-remove]");
   if (!button) return;
   if (button.dataset.run) trigger("restore", {run: Number(button.dataset.run)});
   if ("forget" in button.dataset) trigger("forget", {});
+  if ("remove" in button.dataset) trigger("clear", {});
   if (button.dataset.set) trigger("select", {factor: Number(button.dataset.set)});
 });
 """
@@ -100,7 +101,7 @@ def lay_out_controls(first: Form, sizes: list[SizePreset], limits: Limits, offer
         named, parts = {**named, **more}, {**parts, **groups}
     with fold("Start from a picture of yours", elem_id="start"):
         parts["upload"] = html(views.upload(), elem_id="upload", js_on_load=UPLOADS)
-        parts["uploaded"] = html(elem_id="uploaded")
+        parts["uploaded"] = html(elem_id="uploaded", js_on_load=CLICKS)
         about = "0.3 keeps most of it, 0.9 little"
         named["strength"] = slider(0.05, 1, first.strength, step=0.05, label="Strength", info=about)
     with fold("Model and LoRA", elem_id="model", visible=len(offer.models) > 1 or bool(offer.loras)):

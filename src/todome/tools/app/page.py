@@ -1,5 +1,6 @@
 """Events of the page: what happens when a visitor draws, stops, restores a run or changes a control."""
 
+import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -117,6 +118,7 @@ class Page:
         self.results.history.restore(self.restore, form, [*form, *places, controls.uploaded], **QUIET)
         self.results.history.forget(self.forget, None, [*places, controls.uploaded], **QUIET)
         controls.upload.upload(self.upload, None, controls.uploaded, **QUIET)
+        controls.uploaded.clear(self.remove_start, None, controls.uploaded, **QUIET)
         shown = [*(part for part in controls.form if part is not controls.form.prompt)]
         gr.on([part.change for part in shown], self.describe, form, described, **latest)
         controls.pace.input(self.choose_pace, [controls.pace, *form], form, **QUIET)
@@ -195,7 +197,7 @@ class Page:
         if session.runs:
             yield self.shown(session.runs[0], session)
             form = session.runs[0].form
-        yield {**self.described(form), self.controls.uploaded: views.notice(start_text(session), "note")}
+        yield {**self.described(form), self.controls.uploaded: views.started(start_text(session))}
         patience = time.monotonic() + 120
         while self.context.worker.estimates.is_empty() and time.monotonic() < patience:
             time.sleep(0.5)
@@ -203,11 +205,14 @@ class Page:
 
     def restore(self, request: gr.Request, event: gr.EventData, *values: Any) -> Changes:
         """Shows a run of the history again, and sets the controls to its settings."""
-        session = self.context.visitors.session(visitor_of(request).name)
+        visitor = visitor_of(request)
+        session = self.context.visitors.session(visitor.name)
         run = session.run(event._data.get("run") if isinstance(event._data, dict) else None)
         if run is None or not run.folder.is_dir():
             return {self.results.notice: views.notice(GONE, "note")}
-        return self.shown(run, session)
+        start = run.extras.start and run.extras.start.copy_to(self.context.store.root / secrets.token_urlsafe(16))
+        session = self.context.visitors.change(visitor.name, lambda one: one.with_start(start))
+        return {**self.shown(run, session), self.controls.uploaded: views.started(start_text(session))}
 
     def shown(self, run: Run, session: Session) -> Changes:
         form = dict(zip(self.controls.form, run.form, strict=True))
@@ -231,8 +236,11 @@ class Page:
                 store.make_room(start.folder)
         except ValueError as error:
             return views.notice(str(error))
-        session = self.context.visitors.change(visitor.name, lambda one: one.with_start(start))
-        return views.notice(start_text(session), "note")
+        return views.started(start_text(self.context.visitors.change(visitor.name, lambda one: one.with_start(start))))
+
+    def remove_start(self, request: gr.Request) -> str:
+        self.context.visitors.change(visitor_of(request).name, lambda session: session.with_start(None))
+        return ""
 
     def describe(self, *values: Any) -> Changes:
         return self.described(Form(*values))

@@ -28,14 +28,14 @@ window.todomeUpload = (element, send) => {
   }
 
   const isPainted = () => pen.getImageData(0, 0, canvas.width, canvas.height).data.some((value, i) => i % 4 === 3 && value);
-  const tell = () => send(picture ? { picture, mask: isPainted() ? mask() : "" } : { picture: "" });
+  const tell = () => send({ picture, mask: isPainted() ? mask() : "" });
 
   function usePicture(copy) {
     picture = copy.toDataURL("image/jpeg", 0.95);
     image.src = picture;
     canvas.width = copy.width;
     canvas.height = copy.height;
-    element.querySelector(".upload").classList.add("has-picture");
+    part(".upload").classList.add("has-picture");
   }
 
   function useMask(copy) {
@@ -59,15 +59,15 @@ window.todomeUpload = (element, send) => {
     event.target.value = "";
   });
 
-  element.addEventListener("click", (event) => {
-    const clear = event.target.closest("[data-clear]")?.dataset.clear;
-    if (!clear) return;
+  document.addEventListener("click", (event) => {
+    const found = (selector) => event.target.closest(selector);
+    if (!found("[data-clear], [data-remove], [data-run], [data-forget]")) return;
     pen.clearRect(0, 0, canvas.width, canvas.height);
-    if (clear === "picture") {
+    if (found("[data-clear]")) tell();
+    else {  // the server removes it, or has another one
       picture = "";
-      element.querySelector(".upload").classList.remove("has-picture");
+      part(".upload").classList.remove("has-picture");
     }
-    tell();
   });
 
   function paint(event) {

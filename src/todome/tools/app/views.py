@@ -81,6 +81,11 @@ def view_choice() -> str:
     return str(macros().view_choice(BRIGHTER))
 
 
+def started(text: str) -> str:
+    """What a run would start from, with a button that removes it; nothing where the text is empty."""
+    return str(macros().started(text)) if text else ""
+
+
 def upload() -> str:
     return str(macros().upload())
 

@@ -22,6 +22,7 @@ SHOWN = (
     "integrations/*/README.md",
     "integrations/*/*.png",
 )
+LOOK = "look.css"  # of the page and the report, in src/todome/tools; site.css is based on it
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^):#]+)\)")
 
 
@@ -31,6 +32,8 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
         file = File.generated(config, f"../{name}", abs_src_path=str(path), inclusion=InclusionLevel.INCLUDED)
         file.dest_uri = file.dest_uri.removeprefix("../")
         files.append(file)
+    look = ROOT / "src/todome/tools" / LOOK
+    files.append(File.generated(config, LOOK, abs_src_path=str(look), inclusion=InclusionLevel.INCLUDED))
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

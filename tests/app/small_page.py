@@ -6,11 +6,13 @@ from typing import Any
 
 import httpx
 
-from todome.tools.app.form import Form
+from todome.tools.app.form import Form, Offer
+from todome.tools.pipelines import EMBEDDED
 
 LIMITS = {"side": 128, "steps": 40, "prompt": 80, "runs": 3}
 LIMITS |= {"waiting": 2, "per_address": 2, "disk": 100_000, "sessions": 20}
-SMALL = Form("a rose", width=64, height=64, steps=2, seed=5)
+OFFER = Offer((EMBEDDED,))
+SMALL = Form("a rose", width=64, height=64, steps=2, seed=5, model=EMBEDDED)
 
 
 def free_port() -> int:
@@ -40,4 +42,4 @@ def answer(url: str, number: int, data: Any, session: str = "someone", address: 
 
 
 def drawn(url: str, form: Form, session: str = "someone") -> str:
-    return answer(url, event_of(url, "draw"), [*form, None], session)
+    return answer(url, event_of(url, "draw"), [*form], session)

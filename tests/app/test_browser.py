@@ -1,10 +1,12 @@
-"""The page in a real browser: draw, compare, stop, restore, two visitors at once, a phone, the dark."""
+"""The page in a real browser: draw, compare, restore, reload, stop, start from a picture, two visitors, the dark."""
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from todome.tools.generate import settings_of
 
@@ -13,6 +15,8 @@ UNNAMED = """() => [...document.querySelectorAll("input, textarea, button, summa
   .filter((part) => !part.labels?.length && !part.ariaLabel && !part.textContent.trim() && !part.hasAttribute("alt"))
   .map((part) => part.outerHTML)"""
 WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+LAPTOP, DESK, PHONE = ({"width": w, "height": h} for w, h in ((1280, 720), (1440, 900), (390, 844)))
+FOLD = "Size, steps and seed"
 
 
 @pytest.fixture
@@ -29,14 +33,19 @@ def visit(browser: Any, pages: Any) -> Iterator[Callable[..., Any]]:
         tab.on("pageerror", lambda error: said.append(str(error)))
         tab.on("request", lambda request: asked.append(request.url))
         tab.goto(pages.open)
-        tab.locator("#draw:enabled").wait_for()
+        wait_until_ready(tab)
         return tab
 
     yield visit
     for context in contexts:
         context.close()
     assert not said
-    assert not [url for url in asked if not url.startswith((pages.open, "data:"))]
+    assert not [url for url in asked if not url.startswith((pages.open, "data:", "blob:"))]
+
+
+def wait_until_ready(tab: Any) -> None:
+    tab.locator("#draw:enabled").wait_for()
+    tab.get_by_text(re.compile("^About .* on this machine")).wait_for()
 
 
 def set_number(tab: Any, label: str, value: int) -> None:
@@ -52,40 +61,58 @@ def set_number(tab: Any, label: str, value: int) -> None:
 
 
 def make_it_small(tab: Any, steps: int = 2, side: int = 64) -> None:
-    tab.get_by_role("button", name="Size, steps, guidance").click()
+    tab.get_by_role("button", name=FOLD).click()
     set_number(tab, "Width", side)
     set_number(tab, "Height", side)
     set_number(tab, "Steps", steps)
 
 
-def draw(tab: Any, number: int = 1) -> None:
-    tab.get_by_role("button", name="Draw").click()
+def draw(tab: Any, number: int = 1, button: str = "#draw") -> None:
+    tab.locator(button).click()
     tab.locator(f"[data-run='{number}'][aria-current]").wait_for()
     tab.locator("#draw:enabled").wait_for()
 
 
-def choose(tab: Any, method: str) -> None:
-    tab.locator("#method label").filter(has_text=re.compile(f"^\\s*{method}\\s*$")).click()
+def visible_together(tab: Any, *selectors: str) -> bool:
+    """Whether all of each is on the screen, without scrolling."""
+    height = tab.viewport_size["height"]
+    boxes = [tab.locator(selector).first.bounding_box() for selector in selectors]
+    return all(box["y"] >= 0 and box["y"] + box["height"] <= height for box in boxes)
 
 
 def test_a_visit(visit, tmp_path):
-    tab = visit()
-    assert tab.get_by_role("heading", name="Say what to draw, then press Draw").is_visible()
+    tab = visit(viewport=LAPTOP)
+    the_example_is_seen(tab)
     assert tab.evaluate(UNNAMED) == []
     make_it_small(tab)
+    tab.get_by_role("button", name=FOLD).click()
     draw(tab)
+    for size in (LAPTOP, DESK):
+        tab.set_viewport_size(size)
+        assert visible_together(tab, "#views", ".frame", ".finding", ".figures", ".history")
     the_slider_moves(tab)
-    the_views_change(tab)
     the_file_has_the_settings(tab, tmp_path)
-    another_method_uses_the_same_dense_picture(tab)
-    the_first_run_comes_back(tab)
+    every_method_is_compared(tab)
+    a_run_comes_back_with_its_view(tab)
     assert tab.evaluate(UNNAMED) == []
-    tab.set_viewport_size({"width": 390, "height": 844})
-    assert not tab.evaluate(WIDER)
+    tab.reload()
+    tab.locator("[data-run='2'][aria-current]").wait_for()  # the newest is shown
+    assert tab.locator("[data-run]").count() == 2
+    tab.get_by_role("button", name="Delete them now").click()
+    tab.get_by_text("Your runs and pictures are deleted.").wait_for()
+    assert tab.locator("[data-run]").count() == 0
+
+
+def the_example_is_seen(tab: Any) -> None:
+    assert visible_together(tab, ".frame", ".label", ".finding")
+    assert tab.locator(".label").inner_text().startswith("An example, drawn before with todome-flowers on ")
+    assert tab.locator(".finding").inner_text().endswith("visible difference.")
+    loaded = tab.locator(".frame img").evaluate_all("images => images.map((image) => image.naturalWidth > 0)")
+    assert loaded == [True, True, True]
 
 
 def the_slider_moves(tab: Any) -> None:
-    frame, slider = tab.locator(".frame"), tab.get_by_label("Dense to the left, todome 2 to the right")
+    frame, slider = tab.locator(".frame"), tab.get_by_label("Full attention to the left, todome 2 to the right")
     box = frame.bounding_box()
     tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
     tab.mouse.down()
@@ -97,19 +124,7 @@ def the_slider_moves(tab: Any) -> None:
     assert frame.evaluate("frame => frame.style.getPropertyValue('--at')") == "100%"
 
 
-def the_views_change(tab: Any) -> None:
-    assert not tab.locator(".frame .difference").is_visible()
-    tab.get_by_label("Difference x8").check()
-    assert tab.locator(".frame .difference").is_visible()
-    assert not tab.locator(".frame .dense").is_visible()
-    tab.get_by_label("Side by side").check()
-    left, right = (tab.locator(f".frame .{kind}").bounding_box() for kind in ("dense", "method"))
-    assert left["x"] + left["width"] <= right["x"]
-    drawn = tab.locator(".frame img").evaluate_all("images => images.map((image) => image.naturalWidth)")
-    assert drawn == [64, 64, 64]
-
-
-def the_file_has_the_settings(tab: Any, tmp_path: Any) -> None:
+def the_file_has_the_settings(tab: Any, tmp_path: Path) -> None:
     with tab.expect_download() as download:
         tab.get_by_role("link", name="Download todome 2").click()
     assert download.value.suggested_filename == "a-field-of-red-tulips-0-todome.png"
@@ -117,57 +132,122 @@ def the_file_has_the_settings(tab: Any, tmp_path: Any) -> None:
     settings = settings_of(tmp_path / "picture.png")
     assert (settings.prompt, settings.size, settings.steps) == ("a field of red tulips", (64, 64), 2)
     tab.get_by_text("As a command").click()
-    assert "todome generate --size=64x64 --steps=2" in tab.locator("#recipes code").nth(1).inner_text()
+    code = tab.locator("#more details code").first
+    assert "todome generate --size=64x64 --steps=2" in code.inner_text()
     with tab.expect_download() as download:
         tab.get_by_role("link", name="Download a-field-of-red-tulips-0-todome.sh").click()
     download.value.save_as(tmp_path / "command.sh")
-    assert (tmp_path / "command.sh").read_text() == tab.locator("#recipes code").nth(1).inner_text()
+    assert (tmp_path / "command.sh").read_text() == code.inner_text()
 
 
-def another_method_uses_the_same_dense_picture(tab: Any) -> None:
-    assert tab.get_by_label("Factor, level 1").is_visible()
-    choose(tab, "ToMe")
-    tab.get_by_label("number input for Ratio").wait_for()
-    assert not tab.get_by_label("Factor, level 1").is_visible()
-    tab.get_by_label("Prompt", exact=True).press("Shift+Enter")  # a line, and no run
-    tab.get_by_label("Prompt", exact=True).press("Backspace")
-    draw(tab, 2)
-    assert "(from run 1)" in tab.locator(".tiles").inner_text()
-    assert "ToMe 0.5 is " in tab.locator(".finding").inner_text()
-    assert tab.locator(".chart li").count() == 2
-    assert {"Speed-up", "PSNR", "SSIM"} <= set(tab.locator(".tiles dt").all_inner_texts())
+def every_method_is_compared(tab: Any) -> None:
+    draw(tab, 2, "#compare")
+    names = ["full attention", "todome 2", "ToDo 2", "ToMe 0.5"]
+    assert [row.split("\n")[0] for row in tab.locator(".methods tbody th").all_inner_texts()] == names
+    assert tab.locator(".cell .tag").all_inner_texts() == names
+    assert not tab.locator(".frame:visible").count()
+    tab.get_by_role("button", name="ToMe 0.5: compare with full attention").press("Enter")
+    assert tab.locator(".frame:visible").count() == 1
+    assert tab.locator(".frame:visible .tag.right").inner_text() == "ToMe 0.5"
+    tab.get_by_role("button", name="All pictures").click()
+    assert tab.locator(".cell:visible").count() == 4
 
 
-def the_first_run_comes_back(tab: Any) -> None:
+def a_run_comes_back_with_its_view(tab: Any) -> None:
+    """The view stays, the settings come back, and the picture is scrolled to."""
+    tab.get_by_label("Difference x8").check()
+    assert tab.locator("button.cell .difference").first.is_visible()
     tab.get_by_label("Prompt", exact=True).fill("something else")
+    tab.mouse.wheel(0, 2000)
     tab.get_by_role("button", name="Restore run 1").press("Enter")
     tab.locator("[data-run='1'][aria-current]").wait_for()
     assert tab.get_by_label("Prompt", exact=True).input_value() == "a field of red tulips"
-    assert "todome 2 is " in tab.locator(".finding").inner_text()
-    tab.get_by_label("Factor, level 1").wait_for()
+    assert tab.locator(".frame .difference").is_visible()
+    assert not tab.locator(".frame .full").is_visible()
+    tab.wait_for_function("document.querySelector('.frame').getBoundingClientRect().top >= 0")
+    tab.get_by_label("Side by side").check()
+    left, right = (tab.locator(f".frame .{kind}").bounding_box() for kind in ("full", "method"))
+    assert left["x"] + left["width"] <= right["x"]
 
 
-def test_an_error_is_a_sentence_and_a_run_can_be_stopped(visit):
+def test_settings_are_explained_and_a_run_can_be_stopped(visit):
     tab = visit()
+    said = tab.locator("#setting")
+    tab.locator("#pace label").filter(has_text="Fastest").click()
+    said.get_by_text("a sixteenth of the picture").wait_for()
+    tab.get_by_role("button", name="Method and factors").click()
+    tab.get_by_label("Factor by the size").check()
+    said.get_by_text("The automatic factor changes nothing at this size").wait_for()
+    assert tab.get_by_label("Factor, level 1").is_disabled()
+    assert tab.locator("#pace label.selected").count() == 0
+    said.get_by_role("button", name="Use factor 2").click()
+    said.get_by_text("a quarter of the picture, a different one at every step").wait_for()
+    assert tab.get_by_label("Factor, level 1").is_enabled()
+    assert tab.locator("#pace label.selected").inner_text().strip() == "Close"
     make_it_small(tab, steps=40, side=128)
     tab.get_by_label("Prompt", exact=True).fill("x" * 81)
-    tab.get_by_role("button", name="Draw").click()
-    said = f"prompt='{'x' * 40}...' cannot be used. Allowed: at most 80 characters, and this has 81. Shorten it."
-    assert tab.get_by_role("alert").inner_text() == said
+    tab.locator("#draw").click()
+    text = f"Prompt '{'x' * 40}...' does not work: it must be at most 80 characters long, and it has 81. Shorten it."
+    assert tab.get_by_role("alert").inner_text() == text
     tab.get_by_label("Prompt", exact=True).fill("<b>${1 + 1}</b> {{ 7 * 7 }}")
     tab.locator("#draw:enabled").click()
     tab.locator(".sketch img").wait_for()
+    assert re.fullmatch(r"About .* left\.", tab.locator(".progress .left").inner_text())
+    above, picture = (tab.locator(selector).bounding_box() for selector in (".bars", ".frame"))
+    assert above["y"] + above["height"] <= picture["y"]
     assert tab.get_by_role("alert").count() == 0
     tab.get_by_role("button", name="Stop").click()
     tab.get_by_text("Stopped. Nothing of this run is kept.").wait_for()
     assert tab.locator("[data-run]").count() == 0
     set_number(tab, "Steps", 1)
+    set_number(tab, "Pictures", 2)
     draw(tab)
     assert tab.locator("figcaption b").inner_text() == "<b>${1 + 1}</b> {{ 7 * 7 }}"
+    assert tab.locator(".cell .tag").all_inner_texts() == ["seed 0", "seed 1"]
+
+
+def test_a_picture_to_start_from(visit, pages, tmp_path):
+    Image.new("RGB", (300, 200), "red").save(tmp_path / "red.png")
+    (tmp_path / "none.png").write_text("no picture")
+    tab = visit(viewport=LAPTOP)
+    make_it_small(tab)
+    tab.get_by_role("button", name="Start from a picture of yours").click()
+    choose = tab.locator("[data-file='picture']")
+    choose.set_input_files(tmp_path / "none.png")
+    tab.locator("#uploaded").get_by_text("This picture cannot be used: it must be a picture as PNG").wait_for()
+    choose.set_input_files(tmp_path / "red.png")
+    told = tab.locator("#uploaded")
+    told.get_by_text("Draw starts from your picture (128 x 85), cut to the size that is set; all of it").wait_for()
+    draw(tab)
+    assert "from a picture" in tab.locator("figcaption").inner_text()
+    tab.locator(".upload canvas").scroll_into_view_if_needed()
+    box = tab.locator(".upload canvas").bounding_box()
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + box["width"] / 2 + 20, box["y"] + box["height"] / 2, steps=3)
+    tab.mouse.up()
+    told.get_by_text("the part you painted is drawn anew").wait_for()
+    draw(tab, 2)
+    made = max(pages.files.rglob("*tulips-0-dense.png"), key=lambda path: path.stat().st_mtime)
+    with Image.open(made) as picture:
+        corner = picture.convert("RGB").getpixel((2, 60))
+    assert corner[0] > 180
+    assert max(corner[1:]) < 90  # what was not painted is still red
+    tab.reload()
+    wait_until_ready(tab)
+    tab.get_by_role("button", name="Start from a picture of yours").click()
+    told.get_by_role("button", name="Remove the picture").click()
+    told.get_by_text("Draw starts").wait_for(state="detached")
+    tab.get_by_role("button", name="Restore run 1").click()
+    told.get_by_text("Draw starts from your picture").wait_for()
+    tab.get_by_role("button", name="Delete them now").click()
+    tab.get_by_text("Your runs and pictures are deleted.").wait_for()
+    assert not made.exists()
+    assert not list(pages.files.rglob("start.png"))
 
 
 def test_two_visitors_at_once_one_of_them_in_the_dark(visit):
-    light, dark = visit(), visit(color_scheme="dark", viewport={"width": 390, "height": 844})
+    light, dark = visit(), visit(color_scheme="dark", viewport=PHONE, has_touch=True)
     assert not dark.evaluate(WIDER)
     for tab, prompt in ((light, "a red rose"), (dark, "white daisies")):
         make_it_small(tab)
@@ -179,6 +259,8 @@ def test_two_visitors_at_once_one_of_them_in_the_dark(visit):
         assert tab.locator("[data-run]").count() == 1
         assert tab.locator("figcaption b").inner_text() == prompt
     assert not dark.evaluate(WIDER)
+    picture, verdict = (dark.locator(selector).bounding_box() for selector in (".stage", ".finding"))
+    assert 0 <= verdict["y"] - picture["y"] - picture["height"] < 40  # directly under it
     paper = [tab.evaluate("getComputedStyle(document.body).backgroundColor") for tab in (light, dark)]
     assert paper == ["rgb(251, 250, 247)", "rgb(21, 22, 20)"]
 
@@ -198,3 +280,26 @@ def test_by_keyboard_alone(visit):
         assert outline, reached
     assert reached[0] == "draw"
     tab.keyboard.press("Shift+Tab")
+
+
+def test_a_server_that_goes_is_missed(browser, pages):
+    """The network is cut, which is all that a browser notices of it."""
+    context = browser.new_context()
+    tab = context.new_page()
+    tab.set_default_timeout(60_000)
+    tab.goto(pages.open)
+    wait_until_ready(tab)
+    make_it_small(tab, steps=40, side=128)
+    tab.locator("#draw").click()
+    tab.locator(".bars").wait_for()
+    context.set_offline(True)
+    gone = tab.get_by_role("alert").filter(has_text="The server no longer answers.")
+    gone.wait_for()
+    assert gone.get_by_role("button", name="Try to reconnect").is_visible()
+    assert not tab.locator(".progress .left").is_visible()
+    context.set_offline(False)
+    tab.get_by_role("button", name="Load the page anew").click()
+    wait_until_ready(tab)
+    assert tab.locator(".gone-banner").count() == 0
+    assert tab.locator(".bars").count() == 0
+    context.close()

@@ -21,10 +21,10 @@ def visitors(page: PageProcess) -> Iterator[None]:
     number = event_of(page.url, "draw")
     with ExitStack() as streams:
         held = []  # an iterator that is thrown away would close its stream
-        for visitor, text in (("first", "Drawing the dense picture"), ("second", "1 run of others before yours")):
+        for visitor, text in (("first", "Drawing with full attention"), ("second", "1 run of others before yours")):
             alive = streams.enter_context(httpx.stream("GET", f"{page.url}gradio_api/heartbeat/{visitor}")).iter_raw()
             next(alive)
-            body = {"data": [*LARGE, None], "fn_index": number, "session_hash": visitor}
+            body = {"data": [*LARGE], "fn_index": number, "session_hash": visitor}
             httpx.post(f"{page.url}gradio_api/queue/join", json=body).raise_for_status()
             asked = {"params": {"session_hash": visitor}, "timeout": 60}
             stream = streams.enter_context(httpx.stream("GET", f"{page.url}gradio_api/queue/data", **asked))

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_page import LIMITS, SMALL
+from small_page import LIMITS, OFFER, SMALL
 from typer.testing import CliRunner
 
 from todome.tools.app.limits import Limits
+from todome.tools.app.models import Models
 from todome.tools.app.reproduce import command, settings_to_repeat, snippet
 from todome.tools.app.store import PictureStore
 from todome.tools.app.worker import DrawWorker, Finished, Visitor
@@ -42,13 +43,18 @@ def pixels(path):
 @pytest.mark.parametrize("name", FORMS)
 def test_recipes_make_the_picture_again(name, flowers, tmp_path, monkeypatch):
     form = FORMS[name]
-    asked = form.settings(Limits(**LIMITS), Settings(device="cpu", dtype="float32"))
-    worker, store = DrawWorker(flowers, waiting=1, per_address=1), PictureStore(tmp_path, 10**6)
-    *_, end = worker.draw(Visitor("a"), asked, lambda *pair: store.save_run(form, asked, 1, 1, *pair))
+    base = Settings(device="cpu", dtype="float32")
+    order = form.order(Limits(**LIMITS), base, OFFER)
+    worker, store = DrawWorker(Models(base, flowers), waiting=1, per_address=1), PictureStore(tmp_path, 10**6)
+
+    def save(drawings, check_stop):
+        return store.save_run(form, order, 1, [(one, 1) for one in drawings], check_stop)
+
+    *_, end = worker.draw(Visitor("a"), order, save)
     worker.close()
     assert isinstance(end, Finished)
     run = end.result
-    settings, file = settings_to_repeat(run, run.result), run.result.file
+    settings, file = settings_to_repeat(run.result), run.result.file
     monkeypatch.chdir(run.folder if name == "stride" else tmp_path)
     monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda *_, **__: flowers)
     words = shlex.split(command(settings, file.name))
@@ -64,7 +70,7 @@ def test_recipes_make_the_picture_again(name, flowers, tmp_path, monkeypatch):
 
 
 def test_what_they_look_like():
-    settings = SMALL._replace(method="ToDo", stop=0.8).settings(Limits(**LIMITS), Settings(device="cpu"))
+    settings = SMALL._replace(method="ToDo", stop=0.8).settings(Limits(**LIMITS), Settings(device="cpu"), OFFER)
     options = "--size=64x64 --steps=2 --guidance=3.0 --seed=5 --factor=2 --phase=fixed --stop=0.8 --device=cpu"
     assert command(settings, "rose.png") == f"todome generate {options} -o rose.png -- 'a rose'"
     assert snippet(settings, "rose.png") == (

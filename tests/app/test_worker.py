@@ -12,7 +12,8 @@ import pytest
 from todome import Downsample, Merge
 from todome.hooks.modules import clocks_on
 from todome.tools.app import previews
-from todome.tools.app.form import Form
+from todome.tools.app.form import Form, Order
+from todome.tools.app.models import Models
 from todome.tools.app.store import PictureStore
 from todome.tools.app.worker import UNKNOWN, Drawing, DrawWorker, Failed, Finished, Progress, Stopped, Visitor, Waiting
 from todome.tools.generate import Settings, Step, make_picture
@@ -22,7 +23,7 @@ SMALL = Settings("a rose", size=(64, 64), steps=2, guidance=3.0, reduction=Downs
 
 @pytest.fixture
 def worker(flowers: Any) -> Iterator[DrawWorker]:
-    worker, own = DrawWorker(flowers, waiting=1, per_address=2), flowers.scheduler
+    worker, own = DrawWorker(Models(Settings(), flowers), waiting=1, per_address=2), flowers.scheduler
     yield worker
     worker.close(60)
     assert not worker.is_drawing()
@@ -30,8 +31,13 @@ def worker(flowers: Any) -> Iterator[DrawWorker]:
     assert flowers.scheduler is own
 
 
-def pair(dense: Drawing, reduced: Drawing | None, _: Any) -> tuple[Drawing, Drawing | None]:
-    return dense, reduced
+def kept(drawings: list[Drawing], _: Any) -> list[Drawing]:
+    return drawings
+
+
+def order(settings: Settings) -> Order:
+    """The picture with full attention, and the reduced one unless that is all."""
+    return Order((replace(settings, reduction=None),), (settings.reduction,) if settings.reduction else ())
 
 
 def same(drawing: Any, settings: Settings, pipe: Any) -> bool:
@@ -39,24 +45,35 @@ def same(drawing: Any, settings: Settings, pipe: Any) -> bool:
 
 
 def test_dense_and_reduced_are_what_generate_makes(worker, flowers):
-    *steps, end = worker.draw(Visitor("a"), SMALL, pair)
+    *steps, end = worker.draw(Visitor("a"), order(SMALL), kept)
     dense, reduced = end.result
     assert same(dense, replace(SMALL, reduction=None), flowers)
     assert same(reduced, SMALL, flowers)
-    assert [(step.dense, step.steps) for step in steps if isinstance(step, Progress) and step.done == 2] == [
-        (True, 2),
-        (False, 2),
-    ]
+    finished = [(step.at, step.steps) for step in steps if isinstance(step, Progress) and step.done == 2]
+    assert finished == [(0, 2), (1, 2)]
     assert dense.gigabytes is None
 
 
 def test_a_dense_picture_that_is_known_is_not_drawn_again(worker):
-    alone = replace(SMALL, reduction=None)
-    (dense, reduced) = list(worker.draw(Visitor("a"), alone, pair))[-1].result
-    assert reduced is None
-    *steps, end = worker.draw(Visitor("a"), SMALL, pair, dense)
+    (dense,) = list(worker.draw(Visitor("a"), order(replace(SMALL, reduction=None)), kept))[-1].result
+    *steps, end = worker.draw(Visitor("a"), order(SMALL), kept, {0: dense})
     assert end.result[0] is dense
-    assert not any(step.dense for step in steps if isinstance(step, Progress))
+    assert not any(step.at == 0 and step.done for step in steps if isinstance(step, Progress))
+
+
+def test_a_time_is_known_after_the_first_steps(flowers):
+    worker = DrawWorker(Models(Settings(), flowers), waiting=1, per_address=2, first=replace(SMALL, reduction=None))
+    patience = time.monotonic() + 60
+    while worker.estimates.is_empty() and time.monotonic() < patience:
+        time.sleep(0.05)
+    worker.close(60)
+    step = worker.estimates.seconds(replace(SMALL, steps=1))
+    assert step is not None
+    assert worker.estimates.total([replace(SMALL, steps=10)] * 2) == pytest.approx(20 * step)
+    larger = worker.estimates.seconds(replace(SMALL, steps=1, size=(128, 128)))
+    assert larger is not None
+    assert larger > 3 * step
+    assert worker.estimates.total([replace(SMALL, model="other")]) is None
 
 
 def test_two_at_once_get_what_each_asked_for(worker, flowers):
@@ -64,7 +81,7 @@ def test_two_at_once_get_what_each_asked_for(worker, flowers):
     found: dict[str, Any] = {}
 
     def draw(owner: str) -> None:
-        found[owner] = list(worker.draw(Visitor(owner), wanted[owner], pair))
+        found[owner] = list(worker.draw(Visitor(owner), order(wanted[owner]), kept))
 
     visitors = [threading.Thread(target=draw, args=owner) for owner in wanted]
     for visitor in visitors:
@@ -79,10 +96,10 @@ def test_two_at_once_get_what_each_asked_for(worker, flowers):
 
 
 def test_an_error_is_told_and_leaves_the_pipeline_clean(worker, flowers):
-    events = list(worker.draw(Visitor("a"), replace(SMALL, reduction=Downsample(99)), pair))
+    events = list(worker.draw(Visitor("a"), order(replace(SMALL, reduction=Downsample(99))), kept))
     text = "factor=99 cannot be used. Allowed: at most 16 on a grid of 16x16 tokens. "
     assert events[-1] == Failed(text + "Lower the factor, or make the picture larger.")
-    assert isinstance(list(worker.draw(Visitor("a"), SMALL, pair))[-1], Finished)
+    assert isinstance(list(worker.draw(Visitor("a"), order(SMALL), kept))[-1], Finished)
 
 
 def test_a_bug_is_logged_and_not_shown(worker, flowers, monkeypatch, caplog):
@@ -91,14 +108,14 @@ def test_a_bug_is_logged_and_not_shown(worker, flowers, monkeypatch, caplog):
 
     with monkeypatch.context() as patch:
         patch.setattr(flowers.vae, "decode", broken)
-        assert list(worker.draw(Visitor("a"), SMALL, pair))[-1] == Failed(UNKNOWN)
+        assert list(worker.draw(Visitor("a"), order(SMALL), kept))[-1] == Failed(UNKNOWN)
     assert "a secret" in caplog.text
-    assert isinstance(list(worker.draw(Visitor("a"), SMALL, pair))[-1], Finished)
+    assert isinstance(list(worker.draw(Visitor("a"), order(SMALL), kept))[-1], Finished)
 
 
 @pytest.mark.parametrize("how", ["stop", "close"])
 def test_a_run_can_be_stopped(worker, flowers, how):
-    run = worker.draw(Visitor("a"), replace(SMALL, steps=500), pair)
+    run = worker.draw(Visitor("a"), order(replace(SMALL, steps=500)), kept)
     for event in run:
         if isinstance(event, Progress) and not event.done:
             continue
@@ -110,18 +127,18 @@ def test_a_run_can_be_stopped(worker, flowers, how):
     else:
         run.close()  # as when a tab is closed
     assert not worker.jobs
-    assert isinstance(list(worker.draw(Visitor("a"), SMALL, pair))[-1], Finished)
+    assert isinstance(list(worker.draw(Visitor("a"), order(SMALL), kept))[-1], Finished)
 
 
 def test_waiting_has_an_end_and_a_limit(worker):
-    first = worker.draw(Visitor("a"), replace(SMALL, steps=500), pair)
+    first = worker.draw(Visitor("a"), order(replace(SMALL, steps=500)), kept)
     next(first)
-    second = worker.draw(Visitor("b"), SMALL, pair)
+    second = worker.draw(Visitor("b"), order(SMALL), kept)
     assert next(second) == Waiting(1)
     with pytest.raises(ValueError, match=r"^A run of yours is not finished yet\. Wait for it, or stop it\.$"):
-        next(worker.draw(Visitor("b"), SMALL, pair))
+        next(worker.draw(Visitor("b"), order(SMALL), kept))
     with pytest.raises(ValueError, match=r"^The queue is full \(1 runs\)\. Try again in a minute\.$"):
-        next(worker.draw(Visitor("c", "elsewhere"), SMALL, pair))
+        next(worker.draw(Visitor("c", "elsewhere"), order(SMALL), kept))
     worker.stop("b")
     assert list(second)[-1] == Stopped()
     worker.stop("nobody")
@@ -132,27 +149,31 @@ def test_waiting_has_an_end_and_a_limit(worker):
 def test_a_run_that_is_stopped_while_it_is_saved_leaves_nothing(worker, tmp_path):
     store = PictureStore(tmp_path, 10**6)
 
-    def stop_and_save(*pictures: Any) -> Any:
+    def stop_and_save(drawings: list[Drawing], check_stop: Any) -> Any:
         worker.stop("a")
-        return store.save_run(Form(), SMALL, 1, 1, *pictures)
+        return store.save_run(Form(), order(SMALL), 1, [(one, 1) for one in drawings], check_stop)
 
-    assert list(worker.draw(Visitor("a"), SMALL, stop_and_save))[-1] == Stopped()
-    assert isinstance(list(worker.draw(Visitor("b"), SMALL, pair))[-1], Finished)  # by now the first one is over
+    assert list(worker.draw(Visitor("a"), order(SMALL), stop_and_save))[-1] == Stopped()
+    assert isinstance(list(worker.draw(Visitor("b"), order(SMALL), kept))[-1], Finished)  # by now the first one is over
     assert not list(tmp_path.iterdir())
 
 
 def test_closing_does_not_wait_for_a_long_step(flowers):
     """The visitors' runs end at once; the step goes on alone, and nothing comes of it."""
-    inside, go_on, kept = threading.Event(), threading.Event(), []
+    inside, go_on, saved = threading.Event(), threading.Event(), []
 
     def wait_inside(*_: Any) -> None:
         inside.set()
         go_on.wait(60)
 
     hook = flowers.unet.register_forward_pre_hook(wait_inside)
-    worker = DrawWorker(flowers, waiting=1, per_address=2)
+    worker = DrawWorker(Models(Settings(), flowers), waiting=1, per_address=2)
+
+    def save(drawings: list[Drawing], _: Any) -> None:
+        saved.append(drawings)
+
     try:
-        drawing, waiting = (worker.draw(Visitor(owner), SMALL, lambda *pair: kept.append(pair)) for owner in ("a", "b"))
+        drawing, waiting = (worker.draw(Visitor(owner), order(SMALL), save) for owner in ("a", "b"))
         next(drawing)
         assert inside.wait(60)
         next(waiting)
@@ -160,19 +181,19 @@ def test_closing_does_not_wait_for_a_long_step(flowers):
         assert worker.is_drawing()
         assert list(drawing)[-1] == list(waiting)[-1] == Stopped()
         with pytest.raises(ValueError, match=r"^The page is being closed\.$"):
-            next(worker.draw(Visitor("c"), SMALL, pair))
+            next(worker.draw(Visitor("c"), order(SMALL), kept))
     finally:
         go_on.set()
         hook.remove()
         worker.close(60)
     assert not worker.is_drawing()
-    assert not kept
+    assert not saved
     assert not clocks_on(flowers.unet)
 
 
 def test_a_size_the_model_cannot_make_is_refused_before_it_waits(worker):
-    with pytest.raises(ValueError, match=r"^size='68x64' cannot be used. Allowed: multiples of 8 pixels"):
-        next(worker.draw(Visitor("a"), replace(SMALL, size=(68, 64)), pair))
+    with pytest.raises(ValueError, match="multiples of 8"):
+        next(worker.draw(Visitor("a"), order(replace(SMALL, size=(68, 64))), kept))
     assert not worker.jobs
 
 

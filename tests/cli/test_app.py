@@ -30,9 +30,9 @@ def test_a_password_that_is_none(refused, monkeypatch, auth):
 @pytest.mark.parametrize(
     ("option", "value", "text"),
     [
-        ("--max-size", 8, "side=8 cannot be used. Allowed: a whole number from 64 to 1048576. The nearest: 64."),
-        ("--max-steps", 0, "steps=0 cannot be used. Allowed: a whole number from 1 to 1048576. The nearest: 1."),
-        ("--max-prompt", -1, "prompt=-1 cannot be used. Allowed: a whole number from 1 to 1048576. The nearest: 1."),
+        ("--max-size", 8, "Side 8 does not work: it must be a whole number from 64 to 1048576. Try 64."),
+        ("--max-steps", 0, "Steps 0 does not work: it must be a whole number from 1 to 1048576. Try 1."),
+        ("--max-prompt", -1, "Prompt -1 does not work: it must be a whole number from 1 to 1048576. Try 1."),
     ],
 )
 def test_limits_that_allow_nothing(refused, option, value, text):

@@ -117,9 +117,9 @@ def test_what_users_wrote_is_text(page, finished):
 
 
 def test_the_finding_is_what_was_measured(page):
-    said = "todome 2 draws these pictures 1.24 times as fast as dense and is 42.3 dB close to it; "
-    said += "its worst picture is 32 dB."
-    control = "Dense with 20 of 25 steps is 1.26 times as fast and 40.3 dB close"
+    said = "todome 2: 1.2x as fast, differences are hard to see. To full attention (dense) it is "
+    said += "42.3 dB close on average, and 32 dB in its worst picture."
+    control = "Full attention with 20 of 25 steps is 1.26x as fast and 40.3 dB close"
     assert page.text.count(f"{said} {control}") == len(SIZES)
 
 
@@ -205,8 +205,8 @@ def test_scaled_pictures_are_said_to_be(reported, finished, monkeypatch):
 def test_an_unfinished_run_says_what_is_missing(finished, reported):
     dense, close, drawn, *_ = finished.rows
     page = reported([dense, close, replace(drawn, closeness=Closeness())])
-    assert "Not drawn yet: todo 2; tome 0.5. Not compared with dense yet: dense, 20 steps." in page.text
-    assert "There is nothing to compare with dense at this size yet." in page.text  # at the second one
+    assert "Not drawn yet: todo 2; tome 0.5. Not compared with full attention yet: dense, 20 steps." in page.text
+    assert "There is nothing to compare with full attention (dense) at this size yet." in page.text  # at the second one
     assert [row[0] for row in page.rows] == ["method", "dense", "todome 2", "dense, 20 steps"]
     assert page.rows[-1] == ["dense, 20 steps", "1.26x", "1.587", "", "", "", ""]
     assert len(page.pictures["method"]) == PICTURES
@@ -216,8 +216,8 @@ def test_an_unfinished_run_says_what_is_missing(finished, reported):
 def test_a_run_with_nothing_to_compare(finished, reported, count):
     page = reported(finished.rows[:count])
     missing = "todome 2; dense, 20 steps; todo 2; tome 0.5."
-    said = f"There is nothing to compare with dense at this size yet. Not drawn yet: {'dense; ' * (1 - count)}{missing}"
-    assert said in page.text
+    nothing = "There is nothing to compare with full attention (dense) at this size yet."
+    assert f"{nothing} Not drawn yet: {'dense; ' * (1 - count)}{missing}" in page.text
     assert not page.pictures
 
 
@@ -282,7 +282,7 @@ def test_in_a_browser_without_scripts(browser, finished):
 
 def the_slider_moves_by_keyboard(tab: Any) -> None:
     frame = tab.locator(".frame:visible").first
-    slider = frame.get_by_role("slider", name="Dense to the left, todome 2 to the right: tulips")
+    slider = frame.get_by_role("slider", name="Full attention to the left, todome 2 to the right: tulips")
     clip = "element => getComputedStyle(element).clipPath"
     assert frame.locator(".method").evaluate(clip) == "inset(0px 0px 0px 50%)"
     slider.press("ArrowLeft")

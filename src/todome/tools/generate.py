@@ -1,7 +1,7 @@
 """Drawing of pictures: from Settings to a Generated picture, which knows what its file is to say."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,7 +46,12 @@ class Step(NamedTuple):
     latents: torch.Tensor
 
 
-def make_picture(settings: Settings, pipe: Any = None, on_step: Callable[[Step], None] | None = None) -> Generated:
+def make_picture(
+    settings: Settings,
+    pipe: Any = None,
+    on_step: Callable[[Step], None] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> Generated:
     """Makes one picture. The same settings give the same picture.
 
     Args:
@@ -55,9 +60,10 @@ def make_picture(settings: Settings, pipe: Any = None, on_step: Callable[[Step],
             that it has is off while the picture is made.
         on_step: Called after every step, if the pipeline reports them; its time is not counted. What it raises ends
             the picture.
+        more: Further options of the pipeline's call, such as the `image` that some start from.
     """
     pipe = open_pipeline(settings.model, settings.device, settings.dtype) if pipe is None else pipe
-    options, stopwatch = call_options(pipe, settings), Stopwatch(pipe.device)
+    options, stopwatch = {**call_options(pipe, settings), **(more or {})}, Stopwatch(pipe.device)
     if on_step is not None:
         options |= step_callback(pipe, settings, on_step, stopwatch)
     with (

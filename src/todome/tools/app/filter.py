@@ -13,8 +13,10 @@ from typing import Any
 from starlette.responses import PlainTextResponse
 
 from .throttle import LoginThrottle
+from .visitors import new_cookie, visitor_in
 
 MAX_BODY = 2**16  # bytes: prompts and numbers
+EVENTS = "/gradio_api/queue/join"  # where a picture to start from may come
 PATHS = {
     "/",
     "/config",
@@ -94,10 +96,12 @@ class RequestFilter:
     Args:
         root: Folder of the pictures, the only files that can be had.
         hosts: Names under which the page answers.
+        upload: Bytes of a picture that a visitor may send.
     """
 
-    def __init__(self, app: Any, root: Path, hosts: KnownHosts) -> None:
+    def __init__(self, app: Any, root: Path, hosts: KnownHosts, upload: int) -> None:
         self.app, self.root, self.hosts = app, root, hosts
+        self.events_body = MAX_BODY + 2 * upload * 4 // 3  # picture and mask, in base64
         self.logins = LoginThrottle()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -115,7 +119,13 @@ class RequestFilter:
 
         async def send_more(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], *HEADERS.items()]}
+                headers = [*message["headers"], *HEADERS.items()]
+                if (
+                    scope["path"] == "/"
+                    and visitor_in(dict(scope["headers"]).get(b"cookie", b"").decode("latin-1")) is None
+                ):
+                    headers.append((b"set-cookie", new_cookie()))
+                message = {**message, "headers": headers}
                 if login and message["status"] < 400:
                     self.logins.forgive(address)
             await send(message)
@@ -129,7 +139,11 @@ class RequestFilter:
         if not (path in PATHS or path.startswith(PREFIXES) or (path.startswith(FILE) and self.is_picture(path))):
             return PlainTextResponse("There is nothing here.", 404)
         length = headers.get(b"content-length", b"0")
-        if b"transfer-encoding" in headers or not length.isdigit() or int(length) > MAX_BODY:
+        if (
+            b"transfer-encoding" in headers
+            or not length.isdigit()
+            or int(length) > (self.events_body if path == EVENTS else MAX_BODY)
+        ):
             return PlainTextResponse("This is more than the page would send.", 413)
         return None
 

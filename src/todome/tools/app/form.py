@@ -1,18 +1,51 @@
-"""Values of the controls of the page, and the Settings they mean."""
+"""Values of the controls of the page, and what they ask for."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ...errors import invalid_value
 from ...reductions import Downsample, Merge, Reduction
 from ..generate import Settings
 from ..schedulers import SCHEDULERS
-from .limits import GUIDANCE, SEEDS, SMALLEST, Limits, check_choice, check_number, check_text, check_whole
+from .limits import GUIDANCE, SEEDS, SMALLEST, Limits, check_choice, check_number, check_switch, check_text, check_whole
+from .start import Start
 
-METHODS = ("todome", "ToDo", "ToMe", "dense")  # as they are called on the page
+METHODS = ("todome", "ToDo", "ToMe", "dense")  # as the page sends them
 STRIDES = ("2", "3", "4")
 LARGEST_FACTOR = 16.0
 OWN = ""  # value for the model's own scheduler
+NONE = ""  # value for no LoRA
+WEIGHTS = -2.0, 2.0  # of a LoRA
+
+
+class Offer(NamedTuple):
+    """What the operator lets visitors choose from: models, the first by default, and LoRA files by their names."""
+
+    models: tuple[str, ...]
+    loras: tuple[str, ...] = ()
+
+
+class Extras(NamedTuple):
+    """What a picture depends on beyond its settings: the picture it starts from, and a LoRA."""
+
+    start: Start | None = None
+    strength: float = 1.0  # how far it may go from the picture it starts from
+    lora: str = NONE
+    weight: float = 1.0
+
+
+PLAIN = Extras()
+
+
+class Order(NamedTuple):
+    """What a run is to draw: each of these pictures with full attention and with every reduction."""
+
+    alone: tuple[Settings, ...]  # with full attention, one for each seed
+    reductions: tuple[Reduction, ...]
+    extras: Extras = PLAIN
+
+    def pictures(self) -> list[Settings]:
+        """Settings of all pictures in the order in which they are drawn."""
+        return [replace(one, reduction=way) for one in self.alone for way in (None, *self.reductions)]
 
 
 class Form(NamedTuple):
@@ -22,7 +55,7 @@ class Form(NamedTuple):
     method: Any = "todome"
     auto: Any = False  # factor by the size
     factor: Any = 2
-    factor2: Any = 1  # of level 2; 1 is dense
+    factor2: Any = 1  # of level 2; 1 is full attention
     ratio: Any = 0.5
     stride: Any = "2"
     start: Any = 0.0
@@ -34,14 +67,32 @@ class Form(NamedTuple):
     seed: Any = 0
     scheduler: Any = OWN
     negative: Any = ""
+    count: Any = 1
+    strength: Any = 0.6
+    model: Any = ""
+    lora: Any = NONE
+    weight: Any = 1.0
 
-    def settings(self, limits: Limits, base: Settings) -> Settings:
-        """Settings of the reduced picture, checked. Model, device and dtype are those of the base."""
+    def order(
+        self, limits: Limits, base: Settings, offer: Offer, begin: Start | None = None, *, compare: bool = False
+    ) -> Order:
+        """What to draw, checked. With `compare` the picture of one seed, with every method that the page has."""
+        first = self.settings(limits, base, offer)
+        count = 1 if compare else check_whole("pictures", self.count, 1, limits.pictures)
+        methods = METHODS[:-1] if compare else (self.method,)
+        reductions = [self._replace(method=method).reduction() for method in methods]
+        alone = tuple(replace(first, seed=first.seed + more, reduction=None) for more in range(count))
+        return Order(alone, tuple(way for way in reductions if way is not None), self.extras(offer, begin))
+
+    def settings(self, limits: Limits, base: Settings, offer: Offer) -> Settings:
+        """Settings of the reduced picture, checked. Device and dtype are those of the base."""
+        model = self.model or offer.models[0]
         return replace(
             base,
+            model=check_choice("model", model, offer.models, ", ".join(offer.models)),
             prompt=check_text("prompt", self.prompt, limits.prompt),
-            negative=check_text("negative", self.negative, limits.prompt),
-            seed=check_whole("seed", self.seed, 0, SEEDS - 1),
+            negative=check_text("negative prompt", self.negative, limits.prompt),
+            seed=check_whole("seed", self.seed, 0, SEEDS - limits.pictures),
             size=(
                 check_whole("width", self.width, SMALLEST, limits.side),
                 check_whole("height", self.height, SMALLEST, limits.side),
@@ -51,6 +102,12 @@ class Form(NamedTuple):
             scheduler=check_choice("scheduler", self.scheduler, (OWN, *SCHEDULERS), ", ".join(SCHEDULERS)) or None,
             reduction=self.reduction(),
         )
+
+    def extras(self, offer: Offer, begin: Start | None) -> Extras:
+        lora = check_choice("LoRA", self.lora, (NONE, *offer.loras), ", ".join(offer.loras) or "none")
+        weight = float(check_number("LoRA weight", self.weight, *WEIGHTS)) if lora else 1.0
+        strength = float(check_number("strength", self.strength, 0.05, 1)) if begin else 1.0
+        return Extras(begin, strength, lora, weight)
 
     def reduction(self) -> Reduction | None:
         method = check_choice("method", self.method, METHODS, ", ".join(METHODS))
@@ -66,9 +123,7 @@ class Form(NamedTuple):
         return Downsample(self.factors(), phase="fixed" if method == "ToDo" else "dither", **window)
 
     def factors(self) -> Any:
-        if not isinstance(self.auto, bool):
-            raise invalid_value("auto", self.auto, "True or False", "Set or clear the box")
-        if self.auto:
+        if check_switch("automatic factor", self.auto):
             return "auto"
         factor = check_number("factor", self.factor, 1, LARGEST_FACTOR)
         deeper = check_number("factor of level 2", self.factor2, 1, LARGEST_FACTOR)

@@ -1,26 +1,60 @@
-"""Events of the page: what happens when a visitor draws, stops, restores a run or chooses a preset."""
+"""Events of the page: what happens when a visitor draws, stops, restores a run or changes a control."""
 
+import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from ..generate import Settings
-from ..pipelines import size_step
+from ..pipelines import Size, size_step
 from . import views
+from .estimates import TimeLeft, in_words
 from .filter import visitor_address
-from .form import Form
+from .form import Form, Offer, Order
 from .layout import QUIET, Controls, Results, html, lay_out_controls, lay_out_results
-from .limits import Limits
-from .presets import Preset, first_form, presets
+from .limits import Limits, check_number, check_whole, refused
+from .presets import (
+    PACES,
+    SizePreset,
+    automatic_factor,
+    explained,
+    first_form,
+    name_of,
+    pace_of,
+    pace_sets,
+    size_of,
+    sizes,
+    token_pixels,
+)
 from .session import Run, Session
+from .start import save_start
 from .store import PictureStore
-from .worker import UNKNOWN, Drawing, DrawWorker, Event, Failed, Finished, Progress, Stopped, Visitor, Waiting, log
+from .visitors import Visitors, visitor_in
+from .worker import (
+    UNKNOWN,
+    Check,
+    Drawing,
+    DrawWorker,
+    Event,
+    Failed,
+    Finished,
+    Opening,
+    Progress,
+    Stopped,
+    Visitor,
+    Waiting,
+    log,
+)
 
 STOPPED = "Stopped. Nothing of this run is kept."
 GONE = "This run is no longer kept."
+FORGOTTEN = "Your runs and pictures are deleted."
+NO_PICTURE = "Your picture to start from is no longer kept. Choose it again, or remove it."
+NOT_YET = "How long it takes is being measured."
+NO_CHANGE = "The automatic factor changes nothing at this size, so there would be nothing to compare."
 Changes = dict[Any, Any]  # of the page: what its parts become
 
 
@@ -30,22 +64,26 @@ class AppContext:
 
     worker: DrawWorker
     store: PictureStore
+    visitors: Visitors
     limits: Limits
     base: Settings  # model, device and dtype
+    offer: Offer
+    example: tuple[Run, str]  # and the machine it was made on
 
 
 def build(context: AppContext) -> gr.Blocks:
-    model, pipe = context.base.model, context.worker.pipe
-    first, offered = first_form(model, pipe, context.limits), presets(model, pipe, context.limits)
+    model, pipe, limits = context.base.model, context.worker.models.pipe, context.limits
+    first, offered = first_form(model, pipe, limits), sizes(model, pipe, limits)
+    example, machine = context.example
+    label = f"An example, drawn before with {example.result.asked.model} on {machine}. Yours comes here."
     with gr.Blocks(title="todome", analytics_enabled=False, fill_width=True) as page:
         html(views.header(model, str(pipe.device)))
         with gr.Row(elem_id="bench"):
             with gr.Column(elem_id="controls", min_width=0):
-                controls = lay_out_controls(first, offered, context.limits, size_step(pipe))
+                controls = lay_out_controls(first, offered, limits, context.offer, size_step(pipe))
             with gr.Column(elem_id="results", min_width=0):
-                results = lay_out_results()
-        session = gr.State(Session(), delete_callback=Session.delete_files)
-        Page(context, controls, results, session, offered).connect(page)
+                results = lay_out_results(example, label)
+        Page(context, controls, results, offered, token_pixels(pipe), label).connect(page)
     return page
 
 
@@ -56,119 +94,280 @@ class Page:
     context: AppContext
     controls: Controls
     results: Results
-    session: gr.State
-    offered: list[Preset]
+    sizes: list[SizePreset]
+    pixels: int | None  # of a token, on a side
+    label: str  # of the example
 
     def connect(self, page: gr.Blocks) -> None:
-        controls, form, views_of_run = self.controls, list(self.controls.form), list(vars(self.results).values())
-        buttons = [controls.draw, controls.stop]
+        controls, form, places = self.controls, list(self.controls.form), list(vars(self.results).values())
+        buttons = [controls.draw, controls.stop, controls.compare]
+        described = [controls.estimate, controls.setting, controls.pace, controls.size]
+        described += [controls.form.factor, controls.form.factor2, controls.factors, controls.merging, controls.window]
         # More may enter than can wait, so that those for whom there is no place get an answer.
         queued = {**QUIET, "concurrency_limit": self.context.limits.waiting + 4}
-        asked = [controls.draw.click, controls.form.prompt.submit]
-        drawing = gr.on(asked, self.draw, [*form, self.session], [*views_of_run, self.session, *buttons], **queued)
-        drawing.then(self.enable_draw, None, buttons, **QUIET)
+        latest = {**QUIET, "trigger_mode": "always_last"}
+        drawing = gr.on(
+            [controls.draw.click, controls.form.prompt.submit], self.draw, form, [*places, *buttons], **queued
+        )
+        comparing = controls.compare.click(self.draw_all, form, [*places, *buttons], **queued)
+        for event in (drawing, comparing):
+            event.then(self.enable_draw, None, buttons, **QUIET).then(self.describe, form, described, **latest)
         controls.stop.click(self.stop, None, None, **QUIET)
         page.unload(self.stop)
-        self.results.history.restore(self.restore, self.session, [*form, controls.preset, *views_of_run], **QUIET)
-        controls.preset.input(self.choose_preset, controls.preset, form, **QUIET)
-        parts = [controls.factors, controls.merging, controls.window]
-        controls.form.method.change(self.choose_method, controls.form.method, parts, **QUIET)
-        factors = [controls.form.factor, controls.form.factor2]
-        controls.form.auto.change(self.choose_auto, controls.form.auto, factors, **QUIET)
+        page.load(self.load, form, [*form, *places, *described, controls.uploaded], **QUIET)
+        self.results.history.restore(self.restore, form, [*form, *places, controls.uploaded], **QUIET)
+        self.results.history.forget(self.forget, None, [*places, controls.uploaded], **QUIET)
+        controls.upload.upload(self.upload, None, controls.uploaded, **QUIET)
+        controls.uploaded.clear(self.remove_start, None, controls.uploaded, **QUIET)
+        shown = [*(part for part in controls.form if part is not controls.form.prompt)]
+        gr.on([part.change for part in shown], self.describe, form, described, **latest)
+        controls.pace.input(self.choose_pace, [controls.pace, *form], form, **QUIET)
+        controls.setting.select(self.choose_factor, None, form, **QUIET)
+        controls.size.input(self.choose_size, controls.size, [controls.form.width, controls.form.height], **QUIET)
 
     def draw(self, request: gr.Request, *values: Any) -> Iterator[Changes]:
         """Draws a run, and yields what changes on the page."""
-        yield {self.controls.draw: gr.Button(interactive=False), self.controls.stop: gr.Button(interactive=True)}
-        form, session = Form(*values[:-1]), values[-1]
+        yield from self.drawing(request, Form(*values), compare=False)
+
+    def draw_all(self, request: gr.Request, *values: Any) -> Iterator[Changes]:
+        """Draws a picture with every method."""
+        yield from self.drawing(request, Form(*values), compare=True)
+
+    def drawing(self, request: gr.Request, form: Form, *, compare: bool) -> Iterator[Changes]:
+        controls, visitor = self.controls, visitor_of(request)
+        off = {button: gr.Button(interactive=False) for button in (controls.draw, controls.compare)}
+        yield {**off, controls.stop: gr.Button(interactive=True)}
         try:
-            yield from self.run(form, session, visitor_of(request))
+            begin = self.context.visitors.session(visitor.name).start
+            if begin is not None and not begin.picture.is_file():
+                raise ValueError(NO_PICTURE)
+            order = form.order(self.context.limits, self.context.base, self.context.offer, begin, compare=compare)
+            yield from self.run(form, order, visitor)
         except ValueError as error:
-            yield self.unchanged(session, str(error))
+            yield self.unchanged(visitor, str(error))
         except Exception:
             log.exception("A run could not be shown: %s", form)
-            yield self.unchanged(session, UNKNOWN)
+            yield self.unchanged(visitor, UNKNOWN)
 
-    def run(self, form: Form, session: Session, visitor: Visitor) -> Iterator[Changes]:
-        settings = form.settings(self.context.limits, self.context.base)
-        number, (known, dense) = session.last + 1, known_dense(session, settings)
-        drawn_in = known.drawn_in if known else number
-        save = partial(self.context.store.save_run, form, settings, number, drawn_in)
-        view = ProgressView(settings, drawn_in if known else None)
-        for event in self.context.worker.draw(visitor, settings, save, dense):
+    def run(self, form: Form, order: Order, visitor: Visitor) -> Iterator[Changes]:
+        context = self.context
+        known = known_pictures(context.visitors.session(visitor.name), order)
+
+        def save(drawings: list[Drawing], check_stop: Check) -> Run:
+            number = context.visitors.session(visitor.name).last + 1
+            drawn = [(one, known[at][1] if at in known else number) for at, one in enumerate(drawings)]
+            run = context.store.save_run(form, order, number, drawn, check_stop)
+            context.visitors.change(visitor.name, lambda session: session.add_run(run, context.limits.runs))
+            return run
+
+        view = ProgressView(context.worker, order, set(known))
+        pictures = {at: drawing for at, (drawing, _) in known.items()}
+        for event in context.worker.draw(visitor, order, save, pictures):
             match event:
                 case Finished(run):
-                    session = session.add_run(run, self.context.limits.runs)
-                    yield {**self.results.of(run, session), self.session: session}
+                    yield self.results.of(run, context.visitors.session(visitor.name), context.limits.runs)
                 case Failed(sentence):
-                    yield self.unchanged(session, sentence)
+                    yield self.unchanged(visitor, sentence)
                 case Stopped():
-                    yield self.unchanged(session, STOPPED, "note")
+                    yield self.unchanged(visitor, STOPPED, "note")
                 case _:
-                    yield {self.results.notice: "", self.results.stage: view.of(event)}
+                    yield {self.results.notice: "", **view.changes(event, self.results)}
 
-    def unchanged(self, session: Session, sentence: str, kind: str = "error") -> Changes:
+    def unchanged(self, visitor: Visitor, sentence: str, kind: str = "error") -> Changes:
         """The page as before, with a sentence that says why nothing came of a run."""
-        last = session.runs[0] if session.runs else None
-        stage = views.empty() if last is None else views.stage(last)
-        return {self.results.notice: views.notice(sentence, kind), self.results.stage: stage}
+        session = self.context.visitors.session(visitor.name)
+        shown = session.runs[0] if session.runs else self.context.example[0]
+        return {
+            self.results.notice: views.notice(sentence, kind),
+            self.results.progress: "",
+            self.results.stage: views.stage(shown),
+            self.results.verdict: views.verdict_of(shown, "" if session.runs else self.label),
+        }
 
-    def enable_draw(self) -> tuple[Any, Any]:
-        return gr.Button(interactive=True), gr.Button(interactive=False)
+    def enable_draw(self) -> tuple[Any, Any, Any]:
+        return gr.Button(interactive=True), gr.Button(interactive=False), gr.Button(interactive=True)
 
     def stop(self, request: gr.Request) -> None:
         """Stops the run of a visitor, also of one who has left."""
         self.context.worker.stop(visitor_of(request).session)
 
-    def restore(self, session: Session, event: gr.EventData) -> Changes:
+    def load(self, request: gr.Request, *values: Any) -> Iterator[Changes]:
+        """The page as a visitor left it; how long a picture takes, as soon as that is known."""
+        session, form = self.context.visitors.session(visitor_of(request).name), Form(*values)
+        if session.runs:
+            yield self.shown(session.runs[0], session)
+            form = session.runs[0].form
+        yield {**self.described(form), self.controls.uploaded: views.started(start_text(session))}
+        patience = time.monotonic() + 120
+        while self.context.worker.estimates.is_empty() and time.monotonic() < patience:
+            time.sleep(0.5)
+        yield self.described(form)
+
+    def restore(self, request: gr.Request, event: gr.EventData, *values: Any) -> Changes:
         """Shows a run of the history again, and sets the controls to its settings."""
-        run = session.run(getattr(event, "run", 0))
+        visitor = visitor_of(request)
+        session = self.context.visitors.session(visitor.name)
+        run = session.run(event._data.get("run") if isinstance(event._data, dict) else None)
         if run is None or not run.folder.is_dir():
             return {self.results.notice: views.notice(GONE, "note")}
-        form = dict(zip(self.controls.form, run.form, strict=True))
-        return {**form, self.controls.preset: None, **self.results.of(run, session)}
+        start = run.extras.start and run.extras.start.copy_to(self.context.store.root / secrets.token_urlsafe(16))
+        session = self.context.visitors.change(visitor.name, lambda one: one.with_start(start))
+        return {**self.shown(run, session), self.controls.uploaded: views.started(start_text(session))}
 
-    def choose_preset(self, name: str) -> Changes:
-        sets = next((preset.sets for preset in self.offered if preset.name == name), {})
+    def shown(self, run: Run, session: Session) -> Changes:
+        form = dict(zip(self.controls.form, run.form, strict=True))
+        return {**form, **self.results.of(run, session, self.context.limits.runs)}
+
+    def forget(self, request: gr.Request) -> Changes:
+        """Deletes all that is kept of a visitor."""
+        visitor = visitor_of(request)
+        self.context.visitors.forget(visitor.name)
+        cleared = {self.results.history: "", self.results.more: "", self.controls.uploaded: ""}
+        return {**self.unchanged(visitor, FORGOTTEN, "note"), **cleared}
+
+    def upload(self, request: gr.Request, event: gr.EventData) -> str:
+        """Keeps a picture to start from, and its mask; or removes them."""
+        sent = event._data if isinstance(event._data, dict) else {}
+        limits, store, visitor = self.context.limits, self.context.store, visitor_of(request)
+        start = None
+        try:
+            if sent.get("picture"):
+                start = save_start(store.root, sent["picture"], sent.get("mask"), limits.upload, limits.side)
+                store.make_room(start.folder)
+        except ValueError as error:
+            return views.notice(str(error))
+        return views.started(start_text(self.context.visitors.change(visitor.name, lambda one: one.with_start(start))))
+
+    def remove_start(self, request: gr.Request) -> str:
+        self.context.visitors.change(visitor_of(request).name, lambda session: session.with_start(None))
+        return ""
+
+    def describe(self, *values: Any) -> Changes:
+        return self.described(Form(*values))
+
+    def described(self, form: Form) -> Changes:
+        """What the controls mean, in words and in time, and which of them count."""
+        controls, downsamples, merges = self.controls, form.method in ("todome", "ToDo"), form.method == "ToMe"
+        auto = self.automatic(form)
+        boxes = gr.Number(interactive=not form.auto)
+        return {
+            controls.estimate: self.estimate(form),
+            controls.setting: self.setting(form, auto),
+            controls.pace: pace_of(form, auto),
+            controls.size: size_of(form, self.sizes),
+            controls.form.factor: boxes,
+            controls.form.factor2: boxes,
+            controls.factors: gr.Column(visible=downsamples),
+            controls.merging: gr.Column(visible=merges),
+            controls.window: gr.Column(visible=downsamples or merges),
+        }
+
+    def automatic(self, form: Form) -> int | None:
+        """The automatic factor at the size that is set; None where it is not known, as of models that are not open."""
+        try:
+            size = check_whole("width", form.width, 1, 2**20), check_whole("height", form.height, 1, 2**20)
+        except ValueError:
+            return None
+        return automatic_factor(size, self.pixels) if form.model in ("", self.context.base.model) else None
+
+    def setting(self, form: Form, auto: int | None) -> str:
+        try:
+            said = explained(form.reduction(), auto)
+        except ValueError as error:
+            return views.setting("", str(error))
+        unchanged = form.method in ("todome", "ToDo") and form.auto and auto == 1
+        return views.setting("" if unchanged else said, NO_CHANGE if unchanged else "", 2 if unchanged else 0)
+
+    def estimate(self, form: Form) -> str:
+        try:
+            order = form.order(self.context.limits, self.context.base, self.context.offer)
+        except ValueError as error:
+            return views.estimate(str(error))
+        seconds = self.context.worker.estimates.total(order.pictures())
+        if seconds is None:
+            return views.estimate(NOT_YET)
+        number = len(order.pictures())
+        what = {1: "", 2: " for both"}.get(number, f" for {number} pictures")
+        return views.estimate(f"About {in_words(seconds)}{what} on this machine.")
+
+    def choose_pace(self, pace: Any, *values: Any) -> Changes:
+        form = Form(*values)
+        sets = pace_sets(pace, self.automatic(form)) if pace in PACES else {}
+        return self.set_fields(sets)
+
+    def choose_factor(self, event: gr.EventData) -> Changes:
+        factor = event._data.get("factor") if isinstance(event._data, dict) else None
+        return self.set_fields({"auto": False, "factor": check_number("factor", factor, 1, 16), "factor2": 1})
+
+    def choose_size(self, name: Any) -> list[int]:
+        size = next((preset.size for preset in self.sizes if preset.name == name), None)
+        if size is None:
+            raise refused("size", name, "one of those that are offered", "Choose one of them")
+        return list(size)
+
+    def set_fields(self, sets: dict[str, Any]) -> Changes:
         return {getattr(self.controls.form, field): value for field, value in sets.items()}
 
-    def choose_method(self, method: str) -> list[Any]:
-        """Shows the controls of a method alone."""
-        downsamples, merges = method in ("todome", "ToDo"), method == "ToMe"
-        return [
-            gr.Column(visible=downsamples),
-            gr.Column(visible=merges),
-            gr.Accordion(visible=downsamples or merges),
-        ]
 
-    def choose_auto(self, auto: bool) -> list[Any]:
-        return [gr.Number(interactive=not auto), gr.Number(interactive=not auto)]
-
-
-@dataclass
 class ProgressView:
-    """HTML of a run while it is drawn. The last preview stays until there is a next one."""
+    """What is seen of a run while it is drawn: bars, the time left, and the last preview."""
 
-    settings: Settings
-    drawn_in: int | None  # the run that has the dense picture already
-    last: Progress | None = None
+    def __init__(self, worker: DrawWorker, order: Order, known: set[int]) -> None:
+        self.pictures, self.known, self.several = order.pictures(), known, len(order.alone) > 1
+        self.size: Size = order.alone[0].size or (1, 1)
+        expected = [0.0 if at in known else worker.estimates.seconds(one) for at, one in enumerate(self.pictures)]
+        self.time = TimeLeft([time and time * order.extras.strength for time in expected])
+        self.now = Progress(-1, 0, order.alone[0].steps or 1)
 
-    def of(self, event: Event) -> str:
+    def changes(self, event: Event, results: Results) -> Changes:
+        """The stage changes with each preview alone: until the first one, the picture before is seen."""
         if isinstance(event, Progress):
-            before = self.last.preview if self.last else ""
-            self.last = event._replace(preview=event.preview or before)
-        if self.last is not None:
-            return views.running(self.last, self.settings, self.drawn_in)
-        return views.waiting(event.before if isinstance(event, Waiting) else 0, self.settings)
+            self.now = event
+            self.time.step(event.at, event.done, event.steps)
+        bars = views.bars(self.pictures, self.known, self.now.at, self.now.done, self.now.steps)
+        left = self.time.seconds()
+        told = "" if left is None else f"About {in_words(left)} left."
+        changed = {results.progress: views.progress(self.said(event), told, bars)}
+        if isinstance(event, Progress) and event.preview:
+            changed[results.stage] = views.sketch(event.preview, self.size)
+        return changed
+
+    def said(self, event: Event) -> str:
+        if isinstance(event, Opening):
+            return f"Opening {views.shown_model(event.model)}."
+        if self.now.at < 0:
+            before = event.before if isinstance(event, Waiting) else 0
+            return f"{before} run{'s' * (before != 1)} of others before yours." if before else "Getting ready."
+        drawn = self.pictures[self.now.at]
+        which = f", seed {drawn.seed}" if self.several else ""
+        return f"Drawing with {name_of(drawn.reduction)}{which}."
 
 
-def known_dense(session: Session, settings: Settings) -> tuple[Run | None, Drawing | None]:
-    """The run that has the dense picture of these settings, and the picture, unless it had to make room."""
-    run = session.dense_of(settings)
-    try:
-        return run, run and run.dense.load()
-    except FileNotFoundError:
-        return None, None
+def known_pictures(session: Session, order: Order) -> dict[int, tuple[Drawing, int]]:
+    """Pictures with full attention that are there already, by their place, and the runs that drew them."""
+    found = {}
+    for at, settings in enumerate(order.pictures()):
+        saved = None if settings.reduction else session.known(settings, order.extras)
+        if saved is not None:
+            try:
+                found[at] = saved.load(), saved.run
+            except FileNotFoundError:  # it had to make room
+                continue
+    return found
+
+
+def start_text(session: Session) -> str:
+    start = session.start
+    if start is None:
+        return ""
+    what = "the part you painted is drawn anew" if start.masked else "all of it is drawn anew"
+    size = " x ".join(map(str, start.size))
+    return f"Draw starts from your picture ({size}), cut to the size that is set; {what}."
 
 
 def visitor_of(request: gr.Request) -> Visitor:
-    return Visitor(str(request.session_hash), visitor_address(request.client.host if request.client else ""))
+    session = str(request.session_hash)
+    cookies = request.headers.get("cookie", "") if request.headers else ""
+    return Visitor(
+        session, visitor_address(request.client.host if request.client else ""), visitor_in(cookies) or session
+    )

@@ -10,12 +10,13 @@ from ..devices import reachable_device, torch_dtype
 from ..generate import Settings
 from ..pipelines import EMBEDDED, format_size
 from ..schedulers import SCHEDULERS
-from .session import Run, SavedPicture
+from .form import PLAIN, Extras
+from .session import SavedPicture
 
 
-def settings_to_repeat(run: Run, picture: SavedPicture) -> Settings:
+def settings_to_repeat(picture: SavedPicture) -> Settings:
     """Settings of a picture, with device and dtype as the operator gave them."""
-    return replace(picture.settings, device=run.asked.device, dtype=run.asked.dtype)
+    return replace(picture.settings, device=picture.asked.device, dtype=picture.asked.dtype)
 
 
 def command(settings: Settings, file: str) -> str:
@@ -55,23 +56,38 @@ def changed_fields(reduction: Reduction) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value != getattr(default, name)}
 
 
-def snippet(settings: Settings, file: str) -> str:
+def snippet(settings: Settings, file: str, extras: Extras = PLAIN) -> str:
     """Python program: diffusers as always, and one line of todome."""
-    device = reachable_device(settings.device)
-    embedded = settings.model == EMBEDDED
-    source = "todome_flowers.path()" if embedded else quote_text(settings.model)
-    dtype = torch_dtype(settings.dtype, device)
-    lines = ["import diffusers", *["import todome"] * bool(settings.reduction), *["import todome_flowers"] * embedded]
-    lines += ["import torch", ""]
-    lines += [
-        f"pipe = diffusers.DiffusionPipeline.from_pretrained({source}, dtype={dtype}).to({quote_text(str(device))})"
-    ]
-    lines += scheduler_lines(settings.scheduler)
-    if settings.reduction is not None:
-        given = ", ".join(f"{name}={value!r}" for name, value in changed_fields(settings.reduction).items())
-        lines += [f"todome.apply(pipe, todome.{type(settings.reduction).__name__}({given}))"]
-    lines += ["picture = pipe(", *(f"    {argument}," for argument in call_arguments(settings)), ").images[0]"]
+    embedded, reduction = settings.model == EMBEDDED, settings.reduction
+    modules = ["diffusers", *["todome"] * bool(reduction), *["todome_flowers"] * embedded, "torch"]
+    lines = [*(f"import {module}" for module in modules), *["from PIL import Image"] * bool(extras.start), ""]
+    lines += [opening_line(settings), *scheduler_lines(settings.scheduler), *lora_lines(extras), *start_lines(extras)]
+    if reduction is not None:
+        given = ", ".join(f"{name}={value!r}" for name, value in changed_fields(reduction).items())
+        lines += [f"todome.apply(pipe, todome.{type(reduction).__name__}({given}))"]
+    lines += ["picture = pipe(", *(f"    {argument}," for argument in call_arguments(settings, extras)), ").images[0]"]
     return "\n".join([*lines, f"picture.save({quote_text(file)})", ""])
+
+
+def opening_line(settings: Settings) -> str:
+    device = reachable_device(settings.device)
+    source = "todome_flowers.path()" if settings.model == EMBEDDED else quote_text(settings.model)
+    dtype = torch_dtype(settings.dtype, device)
+    return f"pipe = diffusers.DiffusionPipeline.from_pretrained({source}, dtype={dtype}).to({quote_text(str(device))})"
+
+
+def lora_lines(extras: Extras) -> list[str]:
+    if not extras.lora:
+        return []
+    given = f'{quote_text(extras.lora)}, adapter_name="lora"'
+    return [f"pipe.load_lora_weights({given})", f'pipe.set_adapters(["lora"], [{extras.weight}])']
+
+
+def start_lines(extras: Extras) -> list[str]:
+    if extras.start is None:
+        return []
+    kind = "AutoPipelineForInpainting" if extras.start.masked else "AutoPipelineForImage2Image"
+    return [f"pipe = diffusers.{kind}.from_pipe(pipe)  # start.png has the size to draw"]
 
 
 def scheduler_lines(name: str | None) -> list[str]:
@@ -82,10 +98,13 @@ def scheduler_lines(name: str | None) -> list[str]:
     return [f"pipe.scheduler = diffusers.{kind}.from_config(pipe.scheduler.config{given})"]
 
 
-def call_arguments(settings: Settings) -> list[str]:
-    width, height = settings.size or (None, None)
+def call_arguments(settings: Settings, extras: Extras = PLAIN) -> list[str]:
+    width, height = (None, None) if extras.start else settings.size or (None, None)
     given = {
         "negative_prompt": quote_text(settings.negative) if settings.negative else None,
+        "image": 'Image.open("start.png")' if extras.start else None,
+        "mask_image": 'Image.open("mask.png")' if extras.start and extras.start.masked else None,
+        "strength": extras.strength if extras.start else None,
         "width": width,
         "height": height,
         "num_inference_steps": settings.steps,

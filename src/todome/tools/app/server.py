@@ -6,7 +6,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,15 +19,21 @@ from ...errors import invalid_value
 from ..devices import reachable_device
 from ..generate import Settings
 from ..pipelines import open_pipeline
+from .example import load_example
 from .filter import KnownHosts, RequestFilter
+from .form import Offer
 from .limits import Limits, default_limits
+from .models import Models, lora_files
 from .page import AppContext, build
+from .presets import first_form
 from .store import PictureStore
 from .theme import theme
+from .visitors import Visitors
 from .worker import DrawWorker
 
 HERE = Path(__file__).parent
 CLOSE_SECONDS = 1.0  # how long connections are given to end when the page is closed
+SCRIPTS = ("page.js", "upload.js")
 PREFIX = "todome-app-"  # of the temporary folder
 open_folders: set[Path] = set()  # of the pages that this process serves
 
@@ -51,7 +57,14 @@ class ServedPage(NamedTuple):
 
 
 @contextmanager
-def serve_page(base: Settings, address: Address, limits: Mapping[str, int], pipe: Any = None) -> Iterator[ServedPage]:
+def serve_page(
+    base: Settings,
+    address: Address,
+    limits: Mapping[str, int],
+    pipe: Any = None,
+    models: Sequence[str] = (),
+    loras: Path | None = None,
+) -> Iterator[ServedPage]:
     """Serves the page until the block ends.
 
     Args:
@@ -59,13 +72,18 @@ def serve_page(base: Settings, address: Address, limits: Mapping[str, int], pipe
         address: Where to listen.
         limits: Fields of Limits that differ from the defaults of the device.
         pipe: The pipeline, where it is open already.
+        models: Further models that visitors may choose.
+        loras: Folder with LoRA files that visitors may choose.
     """
     check_free(address)
+    offer = Offer(tuple(dict.fromkeys([base.model, *models])), lora_files(loras))
     within = replace(default_limits(reachable_device(base.device)), **limits)
     pipe = open_pipeline(base.model, base.device, base.dtype) if pipe is None else pipe
     with private_folder() as root:
-        worker = DrawWorker(pipe, within.waiting, within.per_address)
-        page = build(AppContext(worker, PictureStore(root, within.disk), within, base))
+        first = first_form(base.model, pipe, within).order(within, base, offer).alone[0]
+        worker = DrawWorker(Models(base, pipe, loras), within.waiting, within.per_address, first)
+        store, visitors = PictureStore(root, within.disk), Visitors(within.sessions)
+        page = build(AppContext(worker, store, visitors, within, base, offer, load_example(root)))
         try:
             launch(page, address, root, within)
             yield ServedPage(str(page.local_url), worker, root)
@@ -160,8 +178,7 @@ def launch(page: gr.Blocks, address: Address, root: Path, limits: Limits) -> Non
         footer_links=[],
         favicon_path=HERE / "favicon.svg",
         theme=theme(),
-        css_paths=HERE / "style.css",
-        head=f"<script>{(HERE / 'page.js').read_text(encoding='utf-8')}</script>",
-        state_session_capacity=limits.sessions,
-        app_kwargs={"middleware": [Middleware(RequestFilter, root=root, hosts=hosts)]},
+        css_paths=[HERE.parent / "look.css", HERE / "style.css"],
+        head="".join(f"<script>{(HERE / name).read_text(encoding='utf-8')}</script>" for name in SCRIPTS),
+        app_kwargs={"middleware": [Middleware(RequestFilter, root=root, hosts=hosts, upload=limits.upload)]},
     )

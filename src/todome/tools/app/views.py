@@ -1,45 +1,53 @@
 """HTML of runs, from the template views.html beside this file, which escapes whatever a visitor typed."""
 
-import itertools
-import random
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from ...reductions import Downsample, Reduction, as_tuple
 from ..generate import Settings
-from ..measuring.comparing import SAME
-from ..measuring.measure_texts import LPIPS, PSNR, SSIM
+from ..measuring.verdict import SAME, THRESHOLDS, grade_of, verdict
 from ..pictures import BRIGHTER
-from ..pipelines import format_size
+from ..pipelines import Size, format_size
 from ..templates import load_template
+from .presets import name_of, title_of
 from .reproduce import command, settings_to_repeat, snippet
-from .session import Run, Session
-from .worker import Progress
+from .session import Pair, Run, Session
 
-SPEED = "How many times as fast as dense, the whole pipeline, without the previews."
-MEMORY = "Memory of the GPU at its peak."
-SAME_PICTURE = (
-    "Both pictures are the same, bit for bit: nothing was reduced here. "
-    "The automatic factor leaves small pictures dense; set a factor of 2 to see what it does."
-)
 PAPERS = (("ToDo", "https://arxiv.org/abs/2402.13573"), ("ToMe", "https://arxiv.org/abs/2303.17604"))
+FIGURES = (
+    ("psnr", "PSNR", "{:.1f} dB", "how close the pixels are; above 45 no difference is visible"),
+    ("ssim", "SSIM", "{:.4f}", "how alike the structures are; 1 is the same"),
+    ("lpips", "LPIPS", "{:.4f}", "how different they look to a trained network; 0 is the same"),
+)
+CHANCE = "At this size the automatic factor leaves attention as it is. With factor 2 there is something to compare."
 
 
-class Tile(NamedTuple):
-    """Number in large type, with a name above it and a line below."""
+class Figure(NamedTuple):
+    """Number with its name, and a phrase that explains it."""
 
     name: str
     value: str
-    below: str
     about: str
 
 
-class ChartRow(NamedTuple):
-    """Row of the chart: the bars of one run."""
+class MethodRow(NamedTuple):
+    """Row of the table of methods."""
 
-    number: int
-    label: str
-    bars: list[tuple[str, float, str]]
+    name: str
+    words: str
+    seconds: str
+    speed: str
+    psnr: str
+
+
+class Bar(NamedTuple):
+    """Bar of progress: of a method, over all its pictures."""
+
+    name: str
+    note: str
+    done: int
+    steps: int
 
 
 def macros() -> Any:
@@ -48,13 +56,11 @@ def macros() -> Any:
 
 def header(model: str, device: str) -> str:
     """Head of the page. Of a model's folder visitors see the name alone."""
-    return str(macros().header(Path(model).name if Path(model).exists() else model, device, PAPERS))
+    return str(macros().header(shown_model(model), device, PAPERS))
 
 
-def empty() -> str:
-    """Drawing in place of the first run: a grid in which every cell of four goes through its keys in its own order."""
-    draw, orders = random.Random(0), list(itertools.permutations(range(4)))
-    return str(macros().empty([[draw.choice(orders) for _ in range(12)] for _ in range(8)]))
+def shown_model(model: str) -> str:
+    return Path(model).name if Path(model).exists() else model
 
 
 def notice(text: str, kind: str = "error") -> str:
@@ -62,104 +68,151 @@ def notice(text: str, kind: str = "error") -> str:
     return str(macros().notice(text, kind)) if text else ""
 
 
-def waiting(before: int, settings: Settings) -> str:
-    said = f"{before} run{'s' * (before != 1)} of others before yours." if before else "Getting ready."
-    return str(macros().running(said, [], settings.size, ""))
+def estimate(text: str) -> str:
+    return str(macros().estimate(text))
 
 
-def running(event: Progress, settings: Settings, drawn_in: int | None) -> str:
-    """Progress of a run. `drawn_in` is the run that has the dense picture, if it need not be drawn."""
-    name = title_of(settings.reduction)
-    said = "Drawing the dense picture." if event.dense else f"Drawing with {name}."
-    if drawn_in is not None:
-        said += f" The dense picture is that of run {drawn_in}."
-    bars = [] if drawn_in is not None else [("dense", event.done if event.dense else event.steps, event.steps)]
-    if settings.reduction is not None:
-        bars.append((name, 0 if event.dense else event.done, event.steps))
-    return str(macros().running(said, bars, settings.size, event.preview))
+def setting(text: str, warning: str = "", offer: int = 0) -> str:
+    """What the controls do; a warning, and the factor that a button below it sets."""
+    return str(macros().setting(text, warning, offer))
+
+
+def view_choice() -> str:
+    return str(macros().view_choice(BRIGHTER))
+
+
+def started(text: str) -> str:
+    """What a run would start from, with a button that removes it; nothing where the text is empty."""
+    return str(macros().started(text)) if text else ""
+
+
+def upload() -> str:
+    return str(macros().upload())
+
+
+def progress(said: str, left: str, bars: list[Bar]) -> str:
+    return str(macros().progress(said, left, bars))
+
+
+def sketch(preview: str, size: Size) -> str:
+    return str(macros().sketch(preview, size))
 
 
 def stage(run: Run) -> str:
-    return str(macros().stage(run, title_of(run.asked.reduction), BRIGHTER))
+    return str(macros().stage(run, titles(run), BRIGHTER))
 
 
-def facts(run: Run) -> str:
-    return str(macros().facts(run, finding(run), tiles(run), title_of(run.asked.reduction)))
+def titles(run: Run) -> list[str]:
+    return [title_of(pair.reduced.asked.reduction) for pair in run.pairs]
+
+
+def verdict_of(run: Run, label: str = "") -> str:
+    """What came of a run: in plain words, with the figures and what each of them says."""
+    if not run.pairs:
+        seconds = fmean(one.seconds for one in run.full)
+        return verdict_html(label, f"Full attention took {seconds:.1f} seconds. Choose a method to compare with it.")
+    if all(pair.psnr >= SAME for pair in run.pairs):
+        return verdict_html(label, finding(run), [Figure("Why", "", CHANCE)] if is_automatic(run) else [])
+    first, *others = run.pairs
+    if others:
+        head = "picture" if len(run.full) > 1 else "method"
+        return verdict_html(label, finding(run), table=table(run), head=head, thresholds=THRESHOLDS)
+    return verdict_html(label, finding(run), figures(first), thresholds=THRESHOLDS)
+
+
+def verdict_html(
+    label: str,
+    said: str,
+    rows: Sequence[Figure] = (),
+    table: Sequence[MethodRow] = (),
+    head: str = "",
+    thresholds: str = "",
+) -> str:
+    return str(macros().verdict(label, said, rows, table, head, thresholds))
 
 
 def finding(run: Run) -> str:
-    """Result of a run, in a sentence."""
-    if run.reduced is None or run.speedup is None:
-        return f"The dense picture took {run.dense.seconds:.2f} seconds. Choose a method to compare with it."
-    if run.closeness["psnr"] >= SAME:
-        return SAME_PICTURE
-    faster = (
-        f"{run.speedup:.2f} times as fast as dense" if run.speedup >= 1 else f"slower than dense, {run.speedup:.2f}x"
-    )
-    return f"{title_of(run.asked.reduction)} is {faster}, and {run.closeness['psnr']:.1f}\u00a0dB close to it."
+    """The verdict on the first method; on several pictures it is about the one that is farthest off."""
+    method = run.methods[0]
+    said = verdict(run.speedup(method) or 1.0, run.psnr(method), name_of(method) if len(run.methods) > 1 else "")
+    return f"{said}{' in any of them' if len(run.full) > 1 and said.endswith('no visible difference') else ''}."
 
 
-def tiles(run: Run) -> list[Tile]:
-    """Numbers of a run, as far as they were measured."""
-    again = "" if run.drawn_in == run.number else f" (from run {run.drawn_in})"
-    dense = f"dense {run.dense.seconds:.2f} s{again}"
-    if run.reduced is None:
-        return [Tile("Time", f"{run.dense.seconds:.2f} s", "dense", SPEED), *memory(run)]
-    found = [Tile("Speed-up", f"{run.speedup:.2f}x", f"{run.reduced.seconds:.2f} s, {dense}", SPEED)]
-    for name, form, below, about in (
-        ("psnr", "{:.1f} dB", "PSNR to dense, higher is closer", PSNR),
-        ("ssim", "{:.4f}", "SSIM to dense, 1 is the same", SSIM),
-        ("lpips", "{:.4f}", "LPIPS to dense, 0 is the same", LPIPS),
-    ):
-        if name in run.closeness:
-            same = name == "psnr" and run.closeness[name] >= SAME
-            found.append(Tile(name.upper(), "same" if same else form.format(run.closeness[name]), below, about))
-    return [*found, *memory(run)]
+def is_automatic(run: Run) -> bool:
+    return getattr(run.methods[0], "factor", None) == "auto"
 
 
-def memory(run: Run) -> list[Tile]:
-    used, dense = run.result.gigabytes, run.dense.gigabytes
-    if used is None or dense is None:
+def figures(pair: Pair) -> list[Figure]:
+    """Numbers of a pair, as far as they were measured."""
+    from_run = f" (drawn in run {pair.full.run})" if pair.full.run != pair.reduced.run else ""
+    about = f"instead of {pair.full.seconds:.1f} s with full attention{from_run}"
+    found = [Figure("Time", f"{pair.reduced.seconds:.1f} s", about)]
+    for name, title, form, about in FIGURES:
+        if name in pair.closeness:
+            found.append(Figure(title, form.format(pair.closeness[name]), about))
+    return [*found, *memory(pair)]
+
+
+def memory(pair: Pair) -> list[Figure]:
+    used, full = pair.reduced.gigabytes, pair.full.gigabytes
+    if used is None or full is None:
         return []
-    return [Tile("Peak memory", f"{used:.2f} GB", f"dense {dense:.2f} GB" if run.reduced else "dense", MEMORY)]
+    return [Figure("Memory", f"{used:.2f} GB", f"of the GPU at its peak, instead of {full:.2f} GB")]
 
 
-def recipes(run: Run) -> str:
-    settings, file = settings_to_repeat(run, run.result), run.result.file.name
-    texts = command(settings, file), snippet(settings, file)
-    return str(macros().recipes(run, title_of(run.asked.reduction), run.result.file.stem, *texts))
+def table(run: Run) -> list[MethodRow]:
+    """A row for each method, or for each seed where there is one method."""
+    full, *others = run.full
+    if others:
+        return [method_row(f"seed {pair.full.asked.seed}", pair, pair.speedup) for pair in run.pairs]
+    rows = [method_row(title_of(method), run.pairs_of(method)[0], run.speedup(method)) for method in run.methods]
+    return [MethodRow("full attention", "the reference", f"{full.seconds:.1f} s", "", ""), *rows]
 
 
-def chart(session: Session) -> str:
-    """Chart with a pair of bars for each run, the newest first."""
-    rows = []
-    for run in session.runs:
-        bars = [("of-dense", run.dense.seconds, "dense")]
-        if run.reduced is not None:
-            bars.append(("of-method", run.reduced.seconds, title_of(run.asked.reduction)))
-        label = f"{format_size(run.dense.settings.size or ())}, {run.result.settings.steps} steps"
-        rows.append(ChartRow(run.number, label, bars))
-    return str(macros().chart(rows, max(bar[1] for row in rows for bar in row.bars))) if rows else ""
+def method_row(name: str, pair: Pair, speedup: float | None) -> MethodRow:
+    same = pair.psnr >= SAME
+    words = "nothing was reduced" if same else grade_of(pair.psnr).short
+    speed = "" if same or speedup is None else f"{speedup:.2f}x"
+    return MethodRow(name, words, f"{pair.reduced.seconds:.1f} s", speed, "same" if same else f"{pair.psnr:.1f} dB")
 
 
-def history(session: Session, current: int) -> str:
-    return str(macros().history([(run, history_facts(run)) for run in session.runs], current)) if session.runs else ""
+def more(run: Run) -> str:
+    """Files of a run, and how to draw it again."""
+    settings, file = settings_to_repeat(run.result), run.result.file
+    plain = run.extras.start is None and not run.extras.lora
+    again = command(settings, file.name) if plain else ""
+    return str(macros().more(run, titles(run), file.stem, again, snippet(settings, file.name, run.extras), plain))
+
+
+def history(session: Session, current: int, most: int) -> str:
+    runs = [(run, history_facts(run)) for run in session.runs]
+    return str(macros().history(runs, current, most)) if runs else ""
 
 
 def history_facts(run: Run) -> list[str]:
-    facts = [title_of(run.asked.reduction), format_size(run.dense.settings.size or ())]
-    if run.speedup is not None:
-        close = run.closeness["psnr"]
-        facts += [f"{run.speedup:.2f}x", "same" if close >= SAME else f"{close:.1f} dB"]
-    return facts
+    size = format_size(run.full[0].settings.size or ())
+    if not run.pairs:
+        return [size, "full"]
+    names = ", ".join(title_of(method) for method in run.methods)
+    speedup = run.speedup(run.methods[0])
+    return [names, size, "same" if speedup is None else f"{speedup:.1f}x"]
 
 
-def title_of(reduction: Reduction | None) -> str:
-    """Name of a method with its setting, such as "todome 2"."""
-    if reduction is None:
-        return "dense"
-    name = "ToMe" if not isinstance(reduction, Downsample) else "ToDo" if reduction.phase == "fixed" else "todome"
-    levels = as_tuple(getattr(reduction, reduction.level_field))
-    setting = ", ".join(level if isinstance(level, str) else f"{level:.3g}" for level in levels)
-    window = f", {reduction.start:.0%} to {reduction.stop:.0%}" if reduction.windowed else ""
-    return f"{name} {setting}{window}"
+def bars(pictures: list[Settings], known: set[int], at: int, done: int, steps: int) -> list[Bar]:
+    """A bar for each method, over the pictures of all seeds.
+
+    Args:
+        pictures: All that the run draws, in order.
+        known: The places of those that were there already.
+        at: The place of the one that is drawn.
+        done: Steps of that which are done.
+        steps: Steps that it has.
+    """
+    found = []
+    for method in dict.fromkeys(one.reduction for one in pictures):
+        places = [place for place, one in enumerate(pictures) if one.reduction == method]
+        finished = sum(steps for place in places if place < at or place in known) + (done if at in places else 0)
+        total = steps * len(places)
+        note = "there already" if known.issuperset(places) else f"{finished} of {total}"
+        found.append(Bar(title_of(method), note, finished, total))
+    return found

@@ -7,7 +7,7 @@ pipeline is left as it was and the next job is drawn.
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,6 +15,10 @@ import torch
 
 from ..generate import Generated, Settings, Step, make_picture
 from ..pipelines import Size, check_size
+from ..stopwatch import now
+from .estimates import Estimates
+from .form import PLAIN, Extras, Order
+from .models import Models
 from .previews import Previews
 
 log = logging.getLogger("todome.app")
@@ -37,6 +41,7 @@ class Visitor(NamedTuple):
 
     session: str
     address: str = ""
+    name: str = ""  # by which the visitor is known again after a reload
 
 
 class Waiting(NamedTuple):
@@ -45,10 +50,16 @@ class Waiting(NamedTuple):
     before: int
 
 
+class Opening(NamedTuple):
+    """Event: a model is being opened."""
+
+    model: str
+
+
 class Progress(NamedTuple):
     """Event: this many steps of a picture are done. The preview is a data URI, or empty where there is no new one."""
 
-    dense: bool
+    at: int  # which picture of the order
     done: int
     steps: int
     preview: str = ""
@@ -70,10 +81,10 @@ class Stopped(NamedTuple):
     """Event: the run was stopped by its visitor, or because the page is closed."""
 
 
-Event: TypeAlias = Waiting | Progress | Finished | Failed | Stopped
+Event: TypeAlias = Waiting | Opening | Progress | Finished | Failed | Stopped
 END = (Finished, Failed, Stopped)
 Check: TypeAlias = Callable[[], None]  # raises Stop where the run was stopped
-Save: TypeAlias = Callable[[Drawing, Drawing | None, Check], Any]  # given the dense picture and the reduced one
+Save: TypeAlias = Callable[[list[Drawing], Check], Any]  # given the pictures in the order in which they were asked for
 
 
 class Stop(Exception):
@@ -82,11 +93,11 @@ class Stop(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """One run of a visitor: the reduced picture and, unless it is known, the dense one."""
+    """One run of a visitor: the pictures to draw, and those that are known already, by their place."""
 
     visitor: Visitor
-    settings: Settings
-    dense: Drawing | None
+    order: Order
+    known: Mapping[int, Drawing]
     save: Save
     events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -102,33 +113,43 @@ class Job:
 
 
 class DrawWorker:
-    """Pipeline, the thread that draws with it, and the jobs that wait for it."""
+    """Models, the thread that draws with them, and the jobs that wait for it.
 
-    def __init__(self, pipe: Any, waiting: int, per_address: int) -> None:
-        self.pipe, self.waiting, self.per_address = pipe, waiting, per_address
+    Args:
+        models: One of which is open.
+        waiting: Jobs that may wait while another one is drawn.
+        per_address: Jobs from one address that may wait or be drawn.
+        first: Settings of which two steps are drawn at once, so that it is known how long a picture takes.
+    """
+
+    def __init__(self, models: Models, waiting: int, per_address: int, first: Settings | None = None) -> None:
+        self.models, self.waiting, self.per_address, self.first = models, waiting, per_address, first
+        self.estimates = Estimates()
         self.jobs: dict[str, Job] = {}  # by session, in the order in which they came
         self.lock = threading.Lock()
         self.closed = False
-        self.warm: set[Size] = set()
+        self.warm: set[tuple[str, Size | None]] = set()
         self.pending: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         # A daemon: a step can take a minute, and the end of the process must not wait for it.
         self.thread = threading.Thread(target=self.work, name="todome-draw", daemon=True)
-        pipe.set_progress_bar_config(disable=True)
         self.thread.start()
 
-    def draw(self, visitor: Visitor, settings: Settings, save: Save, dense: Drawing | None = None) -> Iterator[Event]:
+    def draw(
+        self, visitor: Visitor, order: Order, save: Save, known: Mapping[int, Drawing] | None = None
+    ) -> Iterator[Event]:
         """Events of a run, up to its end. Closing the iterator stops the run.
 
         Args:
             visitor: Who can have one run at a time in each session.
-            settings: Settings of the reduced picture, or of the dense one where that is all.
+            order: The pictures to draw.
             save: Called with the pictures and a check to make at its end, in the thread that draws, so that it takes no
                 time from the next run.
-            dense: The dense picture of these settings, where it is known.
+            known: Pictures of the order that are known, by their place in it.
         """
-        if settings.size is not None:
-            check_size(self.pipe, settings.size)
-        job = Job(visitor, settings, dense, save)
+        first = order.alone[0]
+        if first.size is not None and self.models.is_open(first.model):
+            check_size(self.models.pipe, first.size)
+        job = Job(visitor, order, known or {}, save)
         self.add(job)
         try:
             event = None
@@ -163,7 +184,7 @@ class DrawWorker:
             return Waiting(self.runs_before(job))
         while not isinstance(event, END) and not job.events.empty():
             older, event = event, job.events.get()
-            if isinstance(older, Progress) and isinstance(event, Progress) and older.dense == event.dense:
+            if isinstance(older, Progress) and isinstance(event, Progress) and older.at == event.at:
                 event = event._replace(preview=event.preview or older.preview)
         return event
 
@@ -191,8 +212,24 @@ class DrawWorker:
         return self.thread.is_alive()
 
     def work(self) -> None:
+        self.time_first()
         while (job := self.pending.get()) is not None:
             job.events.put(self.run(job))
+
+    def time_first(self) -> None:
+        """Draws two steps of the first settings, unless a visitor is already waiting: their own run tells as much."""
+        if self.first is None or self.jobs:
+            return
+        try:
+            self.warm_up(self.first, PLAIN, self.check_needed)
+        except Stop:
+            pass
+        except Exception:
+            log.exception("The first steps failed: %s", self.first)
+
+    def check_needed(self) -> None:
+        if self.closed or self.jobs:
+            raise Stop
 
     def run(self, job: Job) -> Event:
         """Draws what a job asks for. Returns the event that ends it."""
@@ -204,39 +241,61 @@ class DrawWorker:
             return Failed(str(error))
         except Exception:
             if not job.stopping.is_set():  # its folder may be gone by then
-                log.exception("A run failed: %s", job.settings)
+                log.exception("A run failed: %s", job.order)
             return Failed(UNKNOWN)
 
     def draw_pictures(self, job: Job) -> Finished:
-        alone = replace(job.settings, reduction=None)
-        self.warm_up(alone, job)
-        dense = job.dense or self.draw_picture(alone, job)
-        reduced = None if job.settings.reduction is None else self.draw_picture(job.settings, job)
-        return Finished(job.save(dense, reduced, job.check_stop))
+        order, drawn = job.order, []
+        first = order.alone[0]
+        if not self.models.is_open(first.model):
+            job.events.put(Opening(first.model))
+            self.models.open(first.model)
+            check_size(self.models.pipe, first.size or (0, 0))
+        job.events.put(Progress(0, 0, first.steps or 1))
+        self.warm_up(first, order.extras, job.check_stop)
+        for at, settings in enumerate(order.pictures()):
+            drawn.append(job.known.get(at) or self.draw_picture(at, settings, job))
+        return Finished(job.save(drawn, job.check_stop))
 
-    def warm_up(self, settings: Settings, job: Job) -> None:
-        """Draws one step at a new size: the first call at a size is slow, whatever it does."""
+    def warm_up(self, settings: Settings, extras: Extras, check: Check) -> None:
+        """Draws two steps at a new size: the first one is slow, whatever it does, and the second tells how long."""
+        check()
+        if (settings.model, settings.size) in self.warm:
+            return
+        moments: list[float] = []
+
+        def note(_: Step) -> None:
+            check()
+            moments.append(now(pipe.device))
+
+        pipe = self.models.pipeline(settings, extras._replace(start=None))
+        make_picture(replace(settings, steps=2, scheduler=None), pipe, note)
+        if len(moments) == 2:
+            self.estimates.learn(settings, moments[1] - moments[0], 1)
+        self.warm.add((settings.model, settings.size))
+
+    def draw_picture(self, at: int, settings: Settings, job: Job) -> Drawing:
+        extras, size = job.order.extras, settings.size
+        pipe, more = self.models.pipeline(settings, extras), {}
+        asked = settings
+        if extras.start is not None and size is not None:  # such pipelines take the size from the picture
+            asked, more = replace(settings, size=None), {**extras.start.load(size), "strength": extras.strength}
+        if pipe.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(pipe.device)
+        generated = make_picture(asked, pipe, self.step_reporter(at, settings, pipe, job), more)
         job.check_stop()
-        if settings.size is not None and settings.size not in self.warm:
-            job.events.put(Progress(job.dense is None, 0, settings.steps or 1))
-            make_picture(replace(settings, steps=1, scheduler=None), self.pipe, lambda _: job.check_stop())
-            self.warm.add(settings.size)
+        if extras.start is None:  # those that start from a picture draw fewer steps than they are set to
+            self.estimates.learn(settings, generated.seconds, settings.steps or 1)
+        peak = torch.cuda.max_memory_allocated(pipe.device) / 1e9 if pipe.device.type == "cuda" else None
+        return Drawing(generated, peak)
 
-    def draw_picture(self, settings: Settings, job: Job) -> Drawing:
-        device = self.pipe.device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        generated = make_picture(settings, self.pipe, self.step_reporter(settings, job))
-        job.check_stop()
-        return Drawing(generated, torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else None)
-
-    def step_reporter(self, settings: Settings, job: Job) -> Callable[[Step], None]:
+    def step_reporter(self, at: int, settings: Settings, pipe: Any, job: Job) -> Callable[[Step], None]:
         """Function to call after each step: it puts an event, or stops the run."""
-        previews, dense = Previews(self.pipe), settings.reduction is None
-        job.events.put(Progress(dense, 0, settings.steps or 1))
+        previews = Previews(pipe)
+        job.events.put(Progress(at, 0, settings.steps or 1))
 
         def report(step: Step) -> None:
             job.check_stop()
-            job.events.put(Progress(dense, step.done, step.steps, previews.of(step)))
+            job.events.put(Progress(at, step.done, step.steps, previews.of(step)))
 
         return report

@@ -1,10 +1,11 @@
-"""`todome app`: dense and reduced side by side, on a page."""
+"""`todome app`: the same picture with full attention and with less of it, side by side on a page."""
 
 import os
 import sys
 import threading
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +17,11 @@ model_option = partial(typer.Option, rich_help_panel="What is drawn")
 network_option = partial(typer.Option, rich_help_panel="Who can reach it")
 limit_option = partial(typer.Option, rich_help_panel="What visitors may ask for")
 
-PIPELINE = "A text-to-image pipeline of diffusers." + by_default(f"{EMBEDDED}, which is embedded")
+PIPELINE = (
+    "A text-to-image pipeline of diffusers. Name several, and visitors may choose; the first is opened."
+    + by_default(f"{EMBEDDED}, which is embedded")
+)
+LORAS = "Folder with LoRA files (.safetensors) that visitors may choose."
 HOST = "Where to listen; 0.0.0.0 is for everybody who can reach this machine, by its name or any of its addresses."
 HOSTNAME = "Another name by which visitors reach it, such as that of a proxy; others than the machine's are refused."
 AUTH = "Better as TODOME_APP_AUTH, for everybody on this machine can read command lines: name and password to ask for."
@@ -30,7 +35,10 @@ UNGUARDED = (
 
 
 def serve(
-    model: Annotated[str, model_option(metavar="FOLDER_OR_HUB_ID", help=PIPELINE, show_default=False)] = EMBEDDED,
+    models: Annotated[
+        list[str] | None, model_option("--model", metavar="FOLDER_OR_HUB_ID", help=PIPELINE, show_default=False)
+    ] = None,
+    loras: Annotated[Path | None, model_option(metavar="FOLDER", help=LORAS, show_default=False)] = None,
     device: Annotated[str, model_option(metavar="NAME", help=DEVICE)] = "auto",
     dtype: Annotated[str, model_option(metavar="NAME", help=DTYPE)] = "auto",
     host: Annotated[str, network_option(metavar="ADDRESS", help=HOST)] = "127.0.0.1",
@@ -45,7 +53,7 @@ def serve(
     max_prompt: Annotated[int | None, limit_option(metavar="N", help=PROMPT)] = None,
     max_disk: Annotated[int | None, limit_option(metavar="MB", min=1, max=10**9, help=DISK)] = None,
 ) -> None:
-    """Opens a page on which anyone can draw dense and reduced pictures and compare them.
+    """Opens a page on which anyone can draw a picture with full attention and with less of it, and compare the two.
 
     On this machine alone unless --host says otherwise. Ctrl+C ends it.
 
@@ -56,11 +64,14 @@ def serve(
     from ..app.signals import interrupt_on_signals
     from ..generate import Settings
 
+    model, *others = models or [EMBEDDED]
     address = Address(host, port, credentials(auth), tuple(hostname or ()))
     limits = without_none(side=max_size, steps=max_steps, prompt=max_prompt, disk=max_disk and max_disk * 10**6)
     with interrupt_on_signals(remove_open_folders):
         with (
-            serve_page(Settings(model=model, device=device, dtype=dtype), address, limits) as served,
+            serve_page(
+                Settings(model=model, device=device, dtype=dtype), address, limits, models=others, loras=loras
+            ) as served,
             suppress(KeyboardInterrupt),
         ):
             typer.echo(f"{model} is at {served.url}\nCtrl+C ends it.")

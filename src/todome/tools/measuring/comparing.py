@@ -22,10 +22,11 @@ from ..metrics.pixels import HALVINGS, WINDOW
 from ..metrics.weights import read_safetensors
 from ..pipelines import Size
 from .runs import Closeness, Plan, features_path, picture_path
+from .verdict import SAME
 
 PIXELS = 50 * 256 * 256  # that are compared at once
 ENOUGH = 2048  # pictures, as many as Inception has features
-SAME = 100.0  # dB, of pictures that are equal: JSON has no infinity
+
 Measure: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 

@@ -32,8 +32,8 @@ class Series(NamedTuple):
 
 
 SERIES = {
-    "dither": Series("todome, dithered", "#0969da", "o"),
-    "random": Series("todome, random", "#54aeff", "o"),
+    "dither": Series("todome, dithered", "#0b6b57", "o"),
+    "random": Series("todome, random", "#5cc0a6", "o"),
     "fixed": Series("ToDo, fixed", "#bf8700", "s"),
     "merge": Series("ToMe", "#cf222e", "^"),
     "peers": Series("packages of others", "#8250df", "v"),

@@ -9,7 +9,7 @@ from ...errors import invalid_value
 from ..files import atomic_write, check_out
 from ..pictures import BRIGHTER
 from ..pipelines import Size, format_size
-from ..templates import load_template
+from ..templates import load_template, look
 from .methods import method_named
 from .plots import write_plots
 from .report_pictures import Embedding, MethodPictures, data_uri, embedding_for, method_pictures
@@ -61,6 +61,7 @@ def render_page(run: Evaluation, plots: Sequence[Path], cases: int) -> str:
         plan=run.plan,
         sections=sections,
         brighter=BRIGHTER,
+        look=look(),
         settings=settings_by_name(run),
         command=command_for(run),
     )

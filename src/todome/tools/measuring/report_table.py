@@ -21,7 +21,9 @@ class Measure(NamedTuple):
 
 
 MEASURES = (
-    Measure("speed-up", "How many times as fast as dense, the whole pipeline.", lambda r: r.speedup, "{:.2f}x", neg),
+    Measure(
+        "speed-up", "How many times as fast as full attention, the whole pipeline.", lambda r: r.speedup, "{:.2f}x", neg
+    ),
     Measure("s / picture", "Seconds for one picture, the whole pipeline.", lambda r: r.seconds, "{:.3f}", abs),
     Measure("GB / picture", "Memory of the GPU at its peak, per picture.", lambda r: r.gigabytes, "{:.2f}", abs),
     Measure("PSNR, dB", PSNR + " 100 is the same picture.", lambda r: mean(r.closeness.psnr), "{:.1f}", neg),

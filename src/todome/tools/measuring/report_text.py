@@ -9,6 +9,9 @@ from ..pipelines import Size, format_size
 from .methods import method_named
 from .plots import SERIES, compared_rows, series_of
 from .runs import Evaluation, EvaluationRow
+from .verdict import verdict
+
+NOTHING_TO_COMPARE = "There is nothing to compare with full attention (dense) at this size yet."
 
 
 def title_of(method: str) -> str:
@@ -30,22 +33,22 @@ def findings(run: Evaluation, size: Size) -> list[str]:
     rows, close = [row for row in run.rows if row.size == size], compared_rows(run, size)
     undrawn = [title_of(name) for name in run.plan.methods_at(size) if name not in {row.method for row in rows}]
     waiting = [title_of(row.method) for row in rows if not row.is_dense and row not in close]
-    said = main_result(run, size) if close else ["There is nothing to compare with dense at this size yet."]
+    said = main_result(run, size) if close else [NOTHING_TO_COMPARE]
     said += [f"Not drawn yet: {'; '.join(undrawn)}."] if undrawn else []
-    return said + ([f"Not compared with dense yet: {'; '.join(waiting)}."] if waiting else [])
+    return said + ([f"Not compared with full attention yet: {'; '.join(waiting)}."] if waiting else [])
 
 
 def main_result(run: Evaluation, size: Size) -> list[str]:
     """The leading method, and the control that is nearest to it in speed."""
     row = leading(run, size)
     psnr = row.closeness.psnr
-    said = f"{title_of(row.method)} draws these pictures {row.speedup:.2f} times as fast as dense and is "
-    said += f"{fmean(psnr):.1f}\u00a0dB close to it; its worst picture is {min(psnr):.0f}\u00a0dB."
+    said = f"{verdict(row.speedup, fmean(psnr), title_of(row.method))}. To full attention (dense) it is "
+    said += f"{fmean(psnr):.1f}\u00a0dB close on average, and {min(psnr):.0f}\u00a0dB in its worst picture."
     controls = [other for other in compared_rows(run, size) if other is not row and method_named(other.method).steps]
     if not controls:
         return [said]
     control = min(controls, key=lambda other: abs(other.speedup - row.speedup))
-    taken = f"Dense with {control.steps} of {run.plan.steps} steps is {control.speedup:.2f} times as fast"
+    taken = f"Full attention with {control.steps} of {run.plan.steps} steps is {control.speedup:.2f}x as fast"
     return [said, f"{taken} and {fmean(control.closeness.psnr):.1f}\u00a0dB close: the control, which anyone can have."]
 
 

@@ -1,0 +1,40 @@
+"""Takes page.jpg, the picture of the page in the docs, in the Chromium of the system.
+
+    python docs/figures/page.py
+
+It shows the page as it opens, with the example that example.py makes: run that first.
+"""
+
+import shutil
+import socket
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from todome.tools.app.server import Address, serve_page
+from todome.tools.generate import Settings
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def take_picture(url: str, file: Path) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1280, "height": 720}, device_scale_factor=1.5)
+        tab.goto(url)
+        tab.get_by_text("on this machine").wait_for(timeout=120_000)
+        tab.screenshot(path=file, type="jpeg", quality=88)
+        browser.close()
+
+
+def main() -> None:
+    with serve_page(Settings(), Address(port=free_port()), {}) as served:
+        take_picture(served.url, Path(__file__).with_name("page.jpg"))
+
+
+if __name__ == "__main__":
+    main()

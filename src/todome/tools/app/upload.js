@@ -1,0 +1,98 @@
+// A picture to start from: made small here, painted over with a mask, and sent as PNG or JPEG inside an event.
+window.todomeUpload = (element, send) => {
+  const longest = 2048;  // pixels that are sent at the most
+  const part = (selector) => element.querySelector(selector);
+  const canvas = part("canvas"), pen = canvas.getContext("2d", { willReadFrequently: true }), image = part("img");
+  let picture = "", painting = false, last = null;
+
+  async function loaded(file, side) {
+    const bitmap = await createImageBitmap(file);
+    const scale = Math.min(1, side / Math.max(bitmap.width, bitmap.height));
+    const copy = document.createElement("canvas");
+    copy.width = Math.max(1, Math.round(bitmap.width * scale));
+    copy.height = Math.max(1, Math.round(bitmap.height * scale));
+    copy.getContext("2d").drawImage(bitmap, 0, 0, copy.width, copy.height);
+    return copy;
+  }
+
+  // White on black, as pipelines want it; the canvas itself shows the paint half transparent.
+  function mask() {
+    const copy = document.createElement("canvas"), white = copy.getContext("2d");
+    copy.width = canvas.width;
+    copy.height = canvas.height;
+    const paint = pen.getImageData(0, 0, canvas.width, canvas.height);
+    for (let i = 0; i < paint.data.length; i += 4)
+      paint.data.fill(paint.data[i + 3] > 127 ? 255 : 0, i, i + 3), (paint.data[i + 3] = 255);
+    white.putImageData(paint, 0, 0);
+    return copy.toDataURL("image/png");
+  }
+
+  const isPainted = () => pen.getImageData(0, 0, canvas.width, canvas.height).data.some((value, i) => i % 4 === 3 && value);
+  const tell = () => send({ picture, mask: isPainted() ? mask() : "" });
+
+  function usePicture(copy) {
+    picture = copy.toDataURL("image/jpeg", 0.95);
+    image.src = picture;
+    canvas.width = copy.width;
+    canvas.height = copy.height;
+    part(".upload").classList.add("has-picture");
+  }
+
+  function useMask(copy) {
+    const other = copy.getContext("2d").getImageData(0, 0, copy.width, copy.height);
+    for (let i = 0; i < other.data.length; i += 4) other.data[i + 3] = other.data[i] > 127 ? 255 : 0;
+    copy.getContext("2d").putImageData(other, 0, 0);
+    pen.clearRect(0, 0, canvas.width, canvas.height);
+    pen.drawImage(copy, 0, 0, canvas.width, canvas.height);
+  }
+
+  element.addEventListener("change", async (event) => {
+    const kind = event.target.dataset.file, [file] = event.target.files ?? [];
+    if (!kind || !file) return;
+    try {
+      const copy = await loaded(file, longest);
+      kind === "picture" ? usePicture(copy) : useMask(copy);
+      tell();
+    } catch {
+      send({ picture: "data:," });  // what the browser cannot read, the server explains
+    }
+    event.target.value = "";
+  });
+
+  document.addEventListener("click", (event) => {
+    const found = (selector) => event.target.closest(selector);
+    if (!found("[data-clear], [data-remove], [data-run], [data-forget]")) return;
+    pen.clearRect(0, 0, canvas.width, canvas.height);
+    if (found("[data-clear]")) tell();
+    else {  // the server removes it, or has another one
+      picture = "";
+      part(".upload").classList.remove("has-picture");
+    }
+  });
+
+  function paint(event) {
+    const box = canvas.getBoundingClientRect(), scale = canvas.width / box.width;
+    const at = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
+    pen.strokeStyle = "#fff";
+    pen.lineCap = "round";
+    pen.lineWidth = (Number(part("[data-brush]").value) / 100) * canvas.width;
+    pen.beginPath();
+    pen.moveTo(...(last ?? at));
+    pen.lineTo(...at);
+    pen.stroke();
+    last = at;
+  }
+
+  canvas.addEventListener("pointerdown", (event) => {
+    painting = true;
+    canvas.setPointerCapture(event.pointerId);
+    paint(event);
+  });
+  canvas.addEventListener("pointermove", (event) => painting && paint(event));
+  for (const end of ["pointerup", "pointercancel"])
+    canvas.addEventListener(end, () => {
+      if (painting) tell();
+      painting = false;
+      last = null;
+    });
+};

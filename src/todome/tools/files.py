@@ -1,6 +1,7 @@
 """Files and folders that are there whole or not at all, and that replace nothing unasked."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,3 +57,13 @@ def check_out(path: Path, *, ending: str = ".png", force: bool = False) -> None:
     if path.exists() and not force:
         remedy = "Choose another name, or overwrite it with --force"
         raise invalid_value("out", name, "a file that does not exist yet", remedy, FileExistsError)
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Refuses a disk that has not so many bytes left: to be asked before any work is done."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise OSError(
+            f"There is no room in {folder}: up to {needed / 1e6:.1f} MB are needed, and {free / 1e6:.1f} MB are free. "
+            "Make room, or choose another folder."
+        )

@@ -17,8 +17,7 @@ from starlette.middleware import Middleware
 
 from ...errors import invalid_value
 from ..devices import reachable_device
-from ..generate import Settings
-from ..pipelines import open_pipeline
+from ..generate import Settings, open_for
 from .filter import KnownHosts, RequestFilter
 from .limits import Limits, default_limits
 from .page import AppContext, build
@@ -62,7 +61,7 @@ def serve_page(base: Settings, address: Address, limits: Mapping[str, int], pipe
     """
     check_free(address)
     within = replace(default_limits(reachable_device(base.device)), **limits)
-    pipe = open_pipeline(base.model, base.device, base.dtype) if pipe is None else pipe
+    pipe = open_for(base) if pipe is None else pipe
     with private_folder() as root:
         worker = DrawWorker(pipe, within.waiting, within.per_address)
         page = build(AppContext(worker, PictureStore(root, within.disk), within, base))

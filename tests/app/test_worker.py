@@ -171,7 +171,7 @@ def test_closing_does_not_wait_for_a_long_step(flowers):
 
 
 def test_a_size_the_model_cannot_make_is_refused_before_it_waits(worker):
-    with pytest.raises(ValueError, match=r"^size='68x64' cannot be used. Allowed: multiples of 8 pixels"):
+    with pytest.raises(ValueError, match=r"^Width 68 does not work: this model needs multiples of 8\."):
         next(worker.draw(Visitor("a"), replace(SMALL, size=(68, 64)), pair))
     assert not worker.jobs
 

@@ -12,7 +12,8 @@ from .devices import explain_out_of_memory, reachable_device, torch_dtype
 from .quiet import quiet_loading
 
 EMBEDDED = "todome-flowers"
-KNOWN = f'"{EMBEDDED}", a folder, a .safetensors checkpoint, or a hub id such as "stable-diffusion-v1-5/stable-diffusion-v1-5"'
+HUB_ID = "stable-diffusion-v1-5/stable-diffusion-v1-5"
+KNOWN = f'"{EMBEDDED}", a folder, a .safetensors checkpoint, or a hub id such as "{HUB_ID}"'
 WEIGHTS = (".safetensors", ".ckpt", ".pt", ".pth", ".bin", ".gguf")  # endings that no hub id has
 Size = tuple[int, int]  # width, height
 
@@ -32,7 +33,8 @@ def open_pipeline(
             Diffusion 1.x, 2.x or XL, or an id on the Hugging Face hub.
         device: "auto" takes the GPU if there is one.
         dtype: "auto" is float16 on a GPU and float32 on a CPU.
-        loras: LoRAs to add to its weights: files, each with a weight if it is to be another than 1, "style.safetensors:0.8".
+        loras: Files of LoRAs to add to its weights, each with a weight if it is to be another than 1:
+            "style.safetensors:0.8".
         vae: File or folder of another autoencoder than its own.
     """
     where = reachable_device(device)

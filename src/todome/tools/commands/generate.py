@@ -74,7 +74,7 @@ def generate(
     The settings are written into the file, so that [bold]--like[/bold] can make it again.
 
     [dim]todome generate "a red tulip" -o tulip.png[/dim]
-    [dim]todome generate "a lighthouse" --model sd15.safetensors --lora ink.safetensors:0.8 --size 768x512 -o a.png[/dim]
+    [dim]todome generate "a tower" --model sd15.safetensors --lora ink.safetensors:0.8 --size 768x512 -o a.png[/dim]
     """
     from ..generate import recommended_settings, settings_of
 

@@ -1,6 +1,5 @@
 """Options that several commands take: their help, and the values that their words mean."""
 
-import warnings
 from functools import partial
 from typing import Annotated, Any
 
@@ -67,7 +66,7 @@ def read_size(text: str) -> Size:
 def read_sizes(texts: list[str] | None, old: list[str] | None) -> list[Size] | None:
     """Sizes from words; the old spelling of the option, --sizes, goes on working until 0.3."""
     if old:
-        warnings.warn("--sizes is now --size, with the same values; --sizes goes away in 0.3.", stacklevel=2)
+        typer.echo("Note: --sizes is now --size, with the same values. The old name will go in version 0.3.", err=True)
     words = [*(texts or []), *(old or [])]
     return [read_size(word) for word in words] or None
 

@@ -107,8 +107,8 @@ def bench(
     """Measures how fast a model runs dense and with each method.
 
     Args: Important
-        model: The folder of a pipeline, a .safetensors checkpoint, a hub id, or a pipeline that is open: a patch that it
-            has is off for as long as it is measured. "sd15", "sd21" and "sdxl" are UNets in the shape of these with
+        model: The folder of a pipeline, a .safetensors checkpoint, a hub id, or a pipeline that is open: a patch that
+            it has is off while it is measured. "sd15", "sd21" and "sdxl" are UNets in the shape of these with
             random weights, so that nothing has to be downloaded.
         sizes: (width, height) in pixels.
         methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.tools.measuring.methods`. Dense is always

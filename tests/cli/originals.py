@@ -68,8 +68,8 @@ def unet_xl() -> UNetModel:
     levels = {"model_channels": 64, "channel_mult": [1, 2, 4], "attention_resolutions": [4, 2]}
     model = unet([FIRST + SECOND] * 2, num_classes="continuous", **heads, **levels)
     time, added = 4 * 64, SECOND + 6 * 256
-    vector = nn.Sequential(nn.Linear(added, time), nn.SiLU(), nn.Linear(time, time))
-    model.label_emb = lively(lambda: nn.Sequential(vector))
+    parts = lambda: nn.Sequential(nn.Linear(added, time), nn.SiLU(), nn.Linear(time, time))  # noqa: E731
+    model.label_emb = lively(lambda: nn.Sequential(parts()))
     return model
 
 

@@ -15,7 +15,7 @@ app = typer.Typer()
 def show(
     model: Annotated[str | None, typer.Argument()] = None,
     *,
-    sizes: Annotated[list[str] | None, typer.Option("--size", "-s")] = None,
+    sizes: Annotated[list[str] | None, typer.Option("--sizes", "-s")] = None,
     methods: Annotated[list[str] | None, typer.Option()] = None,
     steps: Annotated[int, typer.Option()] = 1,
 ) -> None:
@@ -28,11 +28,11 @@ def show(
         ("", "None None None 1"),
         ("--sizes 512", "None ['512'] None 1"),
         ("--sizes 512 1024 2048 --methods dense todome", "None ['512', '1024', '2048'] ['dense', 'todome'] 1"),
-        ("--sizes 512 --size 1024", "None ['512', '1024'] None 1"),
-        ("--sizes 512 --steps 3 --size 1024 2048", "None ['512', '1024', '2048'] None 3"),
+        ("--sizes 512 --sizes 1024", "None ['512', '1024'] None 1"),
+        ("--sizes 512 --steps 3 --sizes 1024 2048", "None ['512', '1024', '2048'] None 3"),
         ("--sizes=512 1024", "None ['512', '1024'] None 1"),
         ("-s 512 1024", "None ['512', '1024'] None 1"),
-        ("folder --size 512 1024", "folder ['512', '1024'] None 1"),
+        ("folder --sizes 512 1024", "folder ['512', '1024'] None 1"),
         ("--sizes 512 1024 -- folder", "folder ['512', '1024'] None 1"),
         ("--sizes 512 --steps 3 folder", "folder ['512'] None 3"),
         ("--sizes same same", "None ['same', 'same'] None 1"),
@@ -43,6 +43,6 @@ def test_words_go_to_the_option_before_them(words, told):
 
 
 def test_an_option_without_a_word():
-    result = CliRunner().invoke(app, ["--steps", "3", "--size"])
+    result = CliRunner().invoke(app, ["--steps", "3", "--sizes"])
     assert result.exit_code == 2
     assert "Option '--sizes' requires an argument." in result.stderr

@@ -54,7 +54,7 @@ def test_an_open_pipeline_is_called_by_where_it_comes_from(tmp_path, lpips):
 
 
 def test_what_is_no_field_of_a_plan_is_refused():
-    known = "prompts, methods, model, sizes, pictures, seed, steps, guidance, scheduler, batch, real, only"
+    known = "prompts, methods, model, sizes, pictures, seed, steps, guidance, scheduler, batch, real, loras, vae, only"
     told = f"picture=8 cannot be used. Allowed: the fields {known}. picture is none of them."
     assert refusal(lambda: todome.evaluate(prompts=["a rose"], picture=8), TypeError) == told
 

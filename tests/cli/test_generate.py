@@ -118,7 +118,9 @@ def test_all_settings_are_in_the_file(run, opened_once):
 
 
 def test_dense_is_what_the_pipeline_makes_by_itself(run, opened_once):
-    assert run("generate", "a rose", "-o", "dense.png", "--seed", 5, "--dense", *SMALL).stdout.endswith("\ndense\n")
+    assert run("generate", "a rose", "-o", "dense.png", "--seed", 5, "--dense", *SMALL).stdout.endswith(
+        "\nfull attention (dense)\n"
+    )
     alone = plain_call(opened_once, height=64, width=64, num_inference_steps=2, guidance_scale=3.0)
     assert (pixels("dense.png") == alone).all()
 

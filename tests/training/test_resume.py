@@ -1,4 +1,4 @@
-"""A training that was cut goes on as if nothing had been, bit for bit; nothing is lost and nothing half-written."""
+"""A training that was cut continues exactly where it stopped; nothing is lost and nothing half-written."""
 
 import os
 import shutil

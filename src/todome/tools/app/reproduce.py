@@ -1,6 +1,5 @@
 """Command and Python snippet that make a picture of the page again."""
 
-import json
 import shlex
 from dataclasses import fields, replace
 from typing import Any
@@ -10,6 +9,7 @@ from ..devices import reachable_device, torch_dtype
 from ..generate import Settings
 from ..pipelines import EMBEDDED, format_size
 from ..schedulers import SCHEDULERS
+from ..snippets import opening_lines, quote_text
 from .session import Run, SavedPicture
 
 
@@ -24,6 +24,7 @@ def command(settings: Settings, file: str) -> str:
         return shlex.join(["todome", "generate", "--like", file, "-o", f"again-{file}"])
     options = {
         "model": None if settings.model == EMBEDDED else settings.model,
+        "vae": settings.vae,
         "negative": settings.negative or None,
         "size": settings.size and format_size(settings.size),
         "steps": settings.steps,
@@ -35,6 +36,7 @@ def command(settings: Settings, file: str) -> str:
         "dtype": None if settings.dtype == "auto" else settings.dtype,
     }
     words = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    words += [f"--lora={lora}" for lora in settings.loras]
     words += ["--dense"] if settings.reduction is None else []
     return shlex.join(["todome", "generate", *words, "-o", file, "--", settings.prompt])
 
@@ -59,13 +61,10 @@ def snippet(settings: Settings, file: str) -> str:
     """Python program: diffusers as always, and one line of todome."""
     device = reachable_device(settings.device)
     embedded = settings.model == EMBEDDED
-    source = "todome_flowers.path()" if embedded else quote_text(settings.model)
     dtype = torch_dtype(settings.dtype, device)
     lines = ["import diffusers", *["import todome"] * bool(settings.reduction), *["import todome_flowers"] * embedded]
     lines += ["import torch", ""]
-    lines += [
-        f"pipe = diffusers.DiffusionPipeline.from_pretrained({source}, dtype={dtype}).to({quote_text(str(device))})"
-    ]
+    lines += opening_lines(settings, device, dtype)
     lines += scheduler_lines(settings.scheduler)
     if settings.reduction is not None:
         given = ", ".join(f"{name}={value!r}" for name, value in changed_fields(settings.reduction).items())
@@ -93,8 +92,3 @@ def call_arguments(settings: Settings) -> list[str]:
         "generator": f"torch.Generator().manual_seed({settings.seed})",
     }
     return [quote_text(settings.prompt), *(f"{name}={value}" for name, value in given.items() if value is not None)]
-
-
-def quote_text(text: str) -> str:
-    """Text as a literal of Python."""
-    return json.dumps(text, ensure_ascii=False)

@@ -34,7 +34,7 @@ def serve(
     device: Annotated[str, model_option(metavar="NAME", help=DEVICE)] = "auto",
     dtype: Annotated[str, model_option(metavar="NAME", help=DTYPE)] = "auto",
     host: Annotated[str, network_option(metavar="ADDRESS", help=HOST)] = "127.0.0.1",
-    port: Annotated[int, network_option(min=1, max=65535)] = 7860,
+    port: Annotated[int, network_option(min=1, max=65535, help="The port to listen on.")] = 7860,
     auth: Annotated[
         str | None, network_option(metavar="USER:PASSWORD", envvar="TODOME_APP_AUTH", help=AUTH, show_default=False)
     ] = None,

@@ -84,7 +84,16 @@ def show(found: "Bench") -> None:
     from rich.table import Table
 
     for case in found.cases():
-        table = Table("method", "ms a call", "speed-up", "it/s", "s a picture", "MiB", title=title_of(case))
+        table = Table(
+            "method",
+            "ms a call",
+            "speed-up",
+            "it/s",
+            "s a picture",
+            "MiB",
+            title=title_of(case),
+            caption="dense: full attention",
+        )
         for row in found.of(case):
             table.add_row(row.method, *cells(row))
         Console(soft_wrap=True).print(table)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ..pipelines import EMBEDDED
-from .options import DEVICE, DTYPE, OF_THE_MODEL, SIZE, SUBJECT, Loras, Vae, by_default, levels, parse_size
+from .options import DEVICE, DTYPE, FACTOR, OF_THE_MODEL, SIZE, SUBJECT, Loras, Vae, by_default, levels, parse_size
 
 
 def explain(
@@ -14,9 +14,7 @@ def explain(
     lora: Loras = None,
     vae: Vae = None,
     size: Annotated[str | None, typer.Option(metavar="SIZE", help=SIZE + OF_THE_MODEL)] = None,
-    factor: Annotated[
-        list[str] | None, typer.Option(metavar="F", help="As in todome generate." + by_default("auto"))
-    ] = None,
+    factor: Annotated[list[str] | None, typer.Option(metavar="F", help=FACTOR + by_default("auto"))] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help=DEVICE)] = "auto",
     dtype: Annotated[str, typer.Option(metavar="NAME", help=DTYPE)] = "auto",
 ) -> None:

@@ -162,7 +162,7 @@ def draw_all(settings: Any, outs: list[Path], force: bool, kept: list[Path]) -> 
                 raise NothingToReduce(f"{error} Make the picture with --dense.") from None
             write_png(made.picture, out, made.texts(), force=force)
             kept.append(out)
-            reduced = made.reduced
+            reduced = made.reduced if settings.reduction else "full attention (dense)"
             with bar.hidden():
                 typer.echo(f"{out}: {format_size(made.picture.size)} pixels in {made.seconds:.1f} s")
     return reduced

@@ -35,14 +35,14 @@ SIZE = "In pixels: 512, or 512x768 for WIDTHxHEIGHT."
 SIZES = "Sizes in pixels: 512, or 512x768 for WIDTHxHEIGHT."
 METHODS = "todome, todome:2, todome:4,2, todo:2, tome:0.5, tomesd:0.5, ca-tome, deepcache:3, todome:2+deepcache."
 USUAL_METHODS = METHODS + by_default("todome todo tome")
-MODEL = "A folder of diffusers, a .safetensors checkpoint (SD 1.x, 2.x, SDXL), or a hub id."
+MODEL = "A diffusers folder, a .safetensors checkpoint (SD 1.x, 2.x, SDXL), or a hub id."
 SUBJECT = f"{MODEL} Or sd15, sd21, sdxl: UNets of these shapes with random weights."
 LORA = "Add a LoRA (.safetensors), as it is or times WEIGHT. May be given several times."
 VAE = "Decode with another VAE: a .safetensors file or a folder." + OF_THE_MODEL
 Loras = Annotated[list[str] | None, model_option("--lora", metavar="FILE[:WEIGHT]", help=LORA)]
 Vae = Annotated[str | None, model_option("--vae", metavar="FILE", help=VAE)]
-DEVICE = "auto, cpu, cuda, mps, ..."
-DTYPE = f"auto, {', '.join(DTYPES)}."
+DEVICE = "auto (a GPU if there is one), cpu, cuda, mps, ..."
+DTYPE = f"auto (float16 on a GPU, float32 on a CPU), {', '.join(DTYPES)}."
 
 
 def without_none(**options: Any) -> dict[str, Any]:

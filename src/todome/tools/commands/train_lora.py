@@ -63,7 +63,7 @@ def train_lora(
     ] = None,
     sample_every: Annotated[int, sample_option(help="Draw them every so many steps.")] = 250,
     sample_reduced: Annotated[
-        bool, sample_option("--sample-reduced", help="Draw them with reduced attention too.")
+        bool, sample_option("--sample-reduced", help="Draw them with reduced attention.")
     ] = False,
     out: Annotated[Path, machine_option("--out", "-o", metavar="NAME.safetensors", help=OUT)],
     save_every: Annotated[int, machine_option(help="Save a checkpoint every so many steps.")] = 250,

@@ -31,7 +31,8 @@ class OpenClip(nn.Module):
     def layer(self, tokens: Tensor, layers: int) -> Tensor:
         """What so many layers make of the tokens."""
         found = self.token_embedding(tokens) + self.positional_embedding
-        for block in self.transformer.resblocks[:layers]:
+        blocks: Any = self.transformer.resblocks
+        for block in blocks[:layers]:
             found = block(found)
         return found
 

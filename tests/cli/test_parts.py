@@ -15,6 +15,7 @@ from todome.tools.checkpoints.opening import use_loras, use_vae
 from todome.tools.generate import Settings, make_picture, settings_of
 from todome.tools.metadata import settings_texts
 from todome.tools.pipelines import open_pipeline
+from todome.tools.snippets import opening_lines
 
 LAYER = "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q"
 KOHYA = f"lora_unet_{LAYER.replace('.', '_')}"
@@ -146,3 +147,19 @@ def test_random_weights_take_no_lora(refused, files):
     save_file({"a.lora_up.weight": noise(1)}, "ink.safetensors")
     text = "lora=['ink.safetensors'] cannot be used. Allowed: nothing, sd15 has random weights. "
     assert refused("bench", "sd15", "--lora", "ink.safetensors") == text + "Leave it out, or name a real model."
+
+
+def test_lines_of_python_that_open_the_same(files, tmp_path):
+    """As the page shows them. They are run but for the first, which looks for configs on the hub."""
+    lora, vae = tmp_path / "ink.safetensors", tmp_path / "vae.safetensors"
+    save_file({f"unet.{LAYER}.lora_A.weight": noise(2, 32), f"unet.{LAYER}.lora_B.weight": noise(32, 2)}, lora)
+    save_file({name: t.contiguous() for name, t in originals.sd1().first_stage_model.state_dict().items()}, vae)
+    model = str(files / "sd1.safetensors")
+    settings = Settings("a rose", model=model, loras=(f"{lora}:0.5",), vae=str(vae))
+    opened, vae_line, *lora_lines = opening_lines(settings, "cpu", torch.float32)
+    call = f'diffusers.StableDiffusionPipeline.from_single_file("{model}", dtype=torch.float32)'
+    assert opened == f'pipe = {call}.to("cpu")'
+    assert vae_line.startswith(f'pipe.vae = diffusers.AutoencoderKL.from_single_file("{vae}", dtype=torch.float32')
+    pipe = open_pipeline(model, "cpu")
+    exec("\n".join(lora_lines), {"pipe": pipe})
+    assert (weight(pipe) == weight(open_pipeline(model, "cpu", loras=settings.loras))).all()

@@ -1,5 +1,9 @@
 """Checkpoints in one file: what is opened computes what the original classes compute, from the same file."""
 
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +75,8 @@ def test_the_text_encoders_compute_the_same(opened):
 
 @torch.no_grad()
 def test_the_second_text_encoder_computes_the_same(files):
-    clip: Any = originals.sdxl().conditioner.embedders[1].model
+    original: Any = originals.sdxl()
+    clip = original.conditioner.embedders[1].model
     pipe = open_pipeline(files / "sdxl.safetensors", "cpu")
     words = pipe.tokenizer_2("a red tulip", padding="max_length", return_tensors="pt").input_ids
     found = pipe.text_encoder_2(words, output_hidden_states=True)
@@ -166,3 +171,16 @@ def test_explain_bench_and_eval_open_it(files, run, monkeypatch):
     Path("p.txt").write_text("a rose")
     result = run("eval", model, "--prompts", "p.txt", "--methods", "todome:2", "-n", 1, "--steps", 2, "-o", "e", *small)
     assert "64x64 pixels, 1 picture of each" in result.stdout, result.output
+
+
+def test_the_page_opens_it(files):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    model = str(files / "sd1.safetensors")
+    words = [sys.executable, "-m", "todome", "app", "--model", model, "--device", "cpu", "--port", port]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as page:
+        assert page.stdout
+        assert page.stdout.readline() == f"{model} is at http://127.0.0.1:{port}/\n"
+        page.send_signal(signal.SIGINT)
+        assert page.stdout.read() == "Ctrl+C ends it.\nClosed.\n"

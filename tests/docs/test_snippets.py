@@ -73,7 +73,7 @@ def test_commands_that_sentences_name_exist(page: str):
 
 
 def test_commands_that_generate_do(small_world: Path, reader: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda *_: reader["pipe"])
+    monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda *_, **__: reader["pipe"])
     lines = [line for line in command_lines("docs/hosts/command.md") if line.text.startswith("todome generate")]
     assert len(lines) == 5
     made = set()

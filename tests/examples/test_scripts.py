@@ -41,7 +41,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         copied = shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
         monkeypatch.setattr("sys.argv", [f"{name}.py", *map(str, words)])
         with torch.random.fork_rng(), torch.set_grad_enabled(True):  # both are an example's own affair
-            runpy.run_path(copied, run_name="__main__")
+            runpy.run_path(str(copied), run_name="__main__")
         return capsys.readouterr().out
 
     return told

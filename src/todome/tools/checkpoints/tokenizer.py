@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from importlib.resources import files
 from pathlib import Path
 
 BEGIN, END = "<|startoftext|>", "<|endoftext|>"
@@ -17,7 +16,7 @@ def byte_letters() -> list[str]:
 
 
 def merges() -> list[str]:
-    packed = files(__package__).joinpath("clip_merges.txt.gz").read_bytes()
+    packed = Path(__file__).with_name("clip_merges.txt.gz").read_bytes()
     return gzip.decompress(packed).decode().splitlines()
 
 

@@ -32,12 +32,18 @@ import numpy as np
 import todome_flowers
 import torch
 from diffusers import DiffusionPipeline
+from diffusers.utils import logging as diffusers_log
 from IPython.display import Markdown, display
 from matplotlib.colors import ListedColormap
 from PIL import ImageChops
 from torch.nn import functional as F
+from transformers.utils import logging as transformers_log
 
 import todome
+
+for log in (diffusers_log, transformers_log):
+    log.set_verbosity_error()
+    log.disable_progress_bar()
 
 own = os.environ.get("TODOME_MODEL")  # None is the embedded model
 prompt = os.environ.get("TODOME_PROMPT", "white daisies")
@@ -183,7 +189,7 @@ display(Markdown("\n".join(lines)))
 # The pictures, and below them where they differ from the dense one, 8 times as bright.
 
 # %%
-figure, panels = plt.subplots(2, 4, figsize=(11, 5.8), layout="constrained")
+figure, panels = plt.subplots(2, 4, figsize=(10, 5.3), layout="constrained")
 for (name, reduction), above, below in zip(methods.items(), *panels, strict=True):
     picture = made[reduction].picture
     above.imshow(picture)

@@ -47,7 +47,7 @@ def test_what_it_shows_was_made_by_running_all_of_it_at_its_defaults(committed: 
     assert pictures(committed) == PICTURES
     kinds = {(output.output_type, output.get("name")) for output in outputs(committed)}
     assert kinds == {("display_data", None), ("stream", "stdout")}  # neither warnings nor errors
-    assert NOTEBOOK.stat().st_size < 1_700_000
+    assert NOTEBOOK.stat().st_size < 1_500_000
 
 
 def test_it_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

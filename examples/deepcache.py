@@ -1,43 +1,38 @@
-"""DeepCache and todome together: one skips layers at most steps, the other gives the rest fewer keys.
+"""DeepCache and todome together: one skips layers at most steps, the other gives the rest fewer tokens to attend to.
 
 Needs `pip install DeepCache`. Either may come first, and each can be taken off alone.
 
-python examples/deepcache.py "white daisies" --interval 3
+    python deepcache.py "white daisies" --interval 3
 """
 
+import argparse
+
 import torch
-from arguments import parsed, parser_for
 from DeepCache import DeepCacheSDHelper
+from diffusers import StableDiffusionPipeline
 
 import todome
-from todome.tools.pictures import write_png
-from todome.tools.pipelines import open_pipeline
 
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("prompt", nargs="?", default="white daisies")
+parser.add_argument("--model", default="stable-diffusion-v1-5/stable-diffusion-v1-5", help="a folder or a hub id")
+parser.add_argument("--size", default="1024", help="512, or 512x768 for width x height")
+parser.add_argument("--steps", type=int, default=25)
+parser.add_argument("--factor", type=int, default=2, help="attend to 1 token in factor x factor")
+parser.add_argument("--interval", type=int, default=3, help="run the whole model once in so many steps")
+parser.add_argument("--out", default="deepcache.png")
+args = parser.parse_args()
 
-def main() -> None:
-    parser = parser_for(
-        __doc__,
-        prompt="white daisies",
-        model="todome-flowers",  # the embedded model
-        size="256x256",
-        steps=25,
-        factor="2",
-        out="deepcache.png",
-    )
-    parser.add_argument("--interval", type=int, default=3, help="run the whole model once in so many steps")
-    args = parsed(parser)
-    pipe = open_pipeline(args.model, str(args.device))
-    helper = DeepCacheSDHelper(pipe=pipe)
-    helper.set_params(cache_interval=args.interval, cache_branch_id=0)
-    helper.enable()
-    patch = todome.apply(pipe, todome.Downsample(args.factor))
-    width, height = args.size
-    asked = {"width": width, "height": height, "num_inference_steps": args.steps, "guidance_scale": 3.0}
-    made = pipe(args.prompt, **asked, generator=torch.Generator().manual_seed(args.seed))
-    helper.disable()
-    write_png(made.images[0], args.out, {"Title": args.prompt}, force=args.force)
-    print(patch, f"Picture: {args.out}", sep="\n")
+device, dtype = ("cuda", torch.float16) if torch.cuda.is_available() else ("cpu", torch.float32)
+pipe = StableDiffusionPipeline.from_pretrained(args.model, dtype=dtype).to(device)
+helper = DeepCacheSDHelper(pipe=pipe)
+helper.set_params(cache_interval=args.interval, cache_branch_id=0)
+helper.enable()
+patch = todome.apply(pipe, todome.Downsample(args.factor))
 
-
-if __name__ == "__main__":
-    main()
+width, height = map(int, (args.size.split("x") * 2)[:2])
+noise = torch.Generator().manual_seed(0)
+picture = pipe(args.prompt, width=width, height=height, num_inference_steps=args.steps, generator=noise).images[0]
+helper.disable()
+picture.save(args.out)
+print(patch, f"Picture: {args.out}", sep="\n")

@@ -1,38 +1,30 @@
-"""Stable Diffusion 1.5 at a size where attention is most of the work.
+"""Stable Diffusion 1.5 at a size where attention is most of the work. One line is todome's.
 
-python examples/sd15.py "a lighthouse at dusk" --size 2048x2048 --out lighthouse.png
+python sd15.py "a lighthouse at dusk" --size 2048 --factor 4
 """
 
-from typing import Any
+import argparse
 
 import torch
-from arguments import parsed, parser_for
 from diffusers import StableDiffusionPipeline
 
 import todome
-from todome.tools.pictures import write_png
 
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("prompt", nargs="?", default="a lighthouse at dusk")
+parser.add_argument("--model", default="stable-diffusion-v1-5/stable-diffusion-v1-5", help="a folder or a hub id")
+parser.add_argument("--size", default="1024", help="512, or 512x768 for width x height")
+parser.add_argument("--steps", type=int, default=25)
+parser.add_argument("--factor", type=int, default=2, help="attend to 1 token in factor x factor")
+parser.add_argument("--out", default="sd15.png")
+args = parser.parse_args()
 
-def main() -> None:
-    args = parsed(
-        parser_for(
-            __doc__,
-            prompt="a lighthouse at dusk",
-            model="stable-diffusion-v1-5/stable-diffusion-v1-5",
-            size="1024x1024",
-            steps=25,
-            factor="auto",  # 2 at 1024 px, 3 at 1536, 4 at 2048
-            out="sd15.png",
-        )
-    )
-    pipe: Any = StableDiffusionPipeline.from_pretrained(args.model, dtype=args.dtype).to(args.device)
-    patch = todome.apply(pipe, todome.Downsample(args.factor))  # todome.apply(pipe) is the same with factor="auto"
-    width, height = args.size
-    noise = torch.Generator().manual_seed(args.seed)
-    made = pipe(args.prompt, width=width, height=height, num_inference_steps=args.steps, generator=noise)
-    write_png(made.images[0], args.out, {"Title": args.prompt}, force=args.force)
-    print(patch, f"Picture: {args.out}", sep="\n")
+device, dtype = ("cuda", torch.float16) if torch.cuda.is_available() else ("cpu", torch.float32)
+pipe = StableDiffusionPipeline.from_pretrained(args.model, dtype=dtype).to(device)
+patch = todome.apply(pipe, todome.Downsample(args.factor))  # todome.apply(pipe) chooses the factor by the size
 
-
-if __name__ == "__main__":
-    main()
+width, height = map(int, (args.size.split("x") * 2)[:2])
+noise = torch.Generator().manual_seed(0)
+picture = pipe(args.prompt, width=width, height=height, num_inference_steps=args.steps, generator=noise).images[0]
+picture.save(args.out)
+print(patch, f"Picture: {args.out}", sep="\n")

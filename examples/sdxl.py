@@ -1,40 +1,34 @@
 """SDXL with a factor for each of its two levels: six in seven of its layers are at the second one.
 
-At 1024 px there is little to gain, whatever the factors: docs/speed.md says how much at which size.
+At 1024 pixels there is little to gain, whatever the factors: docs/speed.md says how much at which size.
 
-python examples/sdxl.py "a lighthouse at dusk" --size 2048x2048 --factor 4,2
+    python sdxl.py "a lighthouse at dusk" --size 2048 --factor 4 2
 """
 
-from typing import Any
+import argparse
 
 import torch
-from arguments import parsed, parser_for
 from diffusers import StableDiffusionXLPipeline
 
 import todome
-from todome.tools.pictures import write_png
 
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("prompt", nargs="?", default="a lighthouse at dusk")
+parser.add_argument("--model", default="stabilityai/stable-diffusion-xl-base-1.0", help="a folder or a hub id")
+parser.add_argument("--size", default="1536", help="1024, or 1024x1536 for width x height")
+parser.add_argument("--steps", type=int, default=30)
+parser.add_argument(
+    "--factor", type=int, nargs="+", default=[3, 2], help="of level 1, which is the finest, and level 2"
+)
+parser.add_argument("--out", default="sdxl.png")
+args = parser.parse_args()
 
-def main() -> None:
-    args = parsed(
-        parser_for(
-            __doc__,
-            prompt="a lighthouse at dusk",
-            model="stabilityai/stable-diffusion-xl-base-1.0",
-            size="1536x1536",
-            steps=30,
-            factor="3,2",  # "auto" would leave the second level dense up to 2048 px
-            out="sdxl.png",
-        )
-    )
-    pipe: Any = StableDiffusionXLPipeline.from_pretrained(args.model, dtype=args.dtype).to(args.device)
-    patch = todome.apply(pipe, todome.Downsample(args.factor))
-    width, height = args.size
-    noise = torch.Generator().manual_seed(args.seed)
-    made = pipe(args.prompt, width=width, height=height, num_inference_steps=args.steps, generator=noise)
-    write_png(made.images[0], args.out, {"Title": args.prompt}, force=args.force)
-    print(patch, f"Picture: {args.out}", sep="\n")
+device, dtype = ("cuda", torch.float16) if torch.cuda.is_available() else ("cpu", torch.float32)
+pipe = StableDiffusionXLPipeline.from_pretrained(args.model, dtype=dtype).to(device)
+patch = todome.apply(pipe, todome.Downsample(tuple(args.factor)))
 
-
-if __name__ == "__main__":
-    main()
+width, height = map(int, (args.size.split("x") * 2)[:2])
+noise = torch.Generator().manual_seed(0)
+picture = pipe(args.prompt, width=width, height=height, num_inference_steps=args.steps, generator=noise).images[0]
+picture.save(args.out)
+print(patch, f"Picture: {args.out}", sep="\n")

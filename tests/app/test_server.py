@@ -34,7 +34,7 @@ def test_it_listens_here_and_opens_no_tunnel(pages):
         ({"width": 10**9}, "Value 1000000000 is greater than maximum value 128."),
         ({"height": "64; rm -rf"}, '"success": false'),
         ({"width": 72.5}, "it must be a whole number from 64 to 128"),
-        ({"width": 100}, "multiples of 8"),
+        ({"width": 100}, "Width 100 does not work: this model needs multiples of 8. Try 96 or 104."),
         ({"steps": 10**6}, "Value 1000000 is greater than maximum value 40."),
         ({"prompt": "x" * 81}, "at most 80 characters long, and it has 81"),
         ({"scheduler": "no-such"}, "no-such"),

@@ -139,7 +139,7 @@ def test_a_lora_of_the_operator(flowers, tmp_path):
     (folder / "broken.safetensors").write_bytes(b"nothing")
     (folder / "notes.txt").touch()
     assert lora_files(folder) == ("broken.safetensors", "rose.safetensors")
-    with pytest.raises(ValueError, match=r"is no folder\. --loras needs one with \.safetensors files in it\.$"):
+    with pytest.raises(ValueError, match=r"is no folder\. --lora-folder needs one with \.safetensors files in it\.$"):
         lora_files(tmp_path / "none")
     plain = draw(flowers, tmp_path, Extras()).result.result.file
     changed = draw(flowers, tmp_path, Extras(lora="rose.safetensors", weight=1.0), folder).result

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import originals
 import pytest
 from typer.testing import CliRunner, Result
 from zoo import small_unet, talking, tiny_pipeline
@@ -52,4 +53,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pipeline that is not the embedded one: 32 pixels wide and high by default."""
     path = tmp_path_factory.mktemp("models") / "tiny"
     talking(tiny_pipeline(unet=small_unet())).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with checkpoints in single files: sd1.safetensors, sd2.safetensors and sdxl.safetensors."""
+    path = tmp_path_factory.mktemp("checkpoints")
+    for name in ("sd1", "sd2", "sdxl"):
+        getattr(originals, name)().write(path / f"{name}.safetensors")
     return path

@@ -55,4 +55,4 @@ def test_a_disk_that_holds_nothing(refused):
 def test_the_environment_is_named_before_the_command_line(run):
     """Everybody on a machine can read the command lines of others."""
     text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", run("app", "--help").stdout).split())
-    assert "Better as TODOME_APP_AUTH, for everybody on this machine can read command lines" in text
+    assert "Safer in TODOME_APP_AUTH: others here can read command lines." in text

@@ -43,9 +43,9 @@ def test_a_size_and_a_factor(run):
         (
             "sd15 --size 100x64",
             1,
-            "size=(100, 64) cannot be used. Allowed: multiples of 16 pixels for this model. Choose the nearest.",
+            "Width 100 does not work: this model needs multiples of 16. Try 96 or 112.",
         ),
-        ("sd15 --size 64", 2, "Invalid value for --size: '64' is not WIDTHxHEIGHT, such as 256x192."),
+        ("sd15 --size 64x", 2, "Invalid value for --size: '64x' is not a size, such as 512 or 512x768."),
         (
             "sd15 --factor two",
             2,

@@ -106,6 +106,8 @@ def test_all_settings_are_in_the_file(run, opened_once):
         "reduction": {"name": "Merge", "ratio": 0.5, **merge, "start": 0.0, "stop": 1.0, "seed": 0},
         "device": "cpu",
         "dtype": "float32",
+        "loras": [],
+        "vae": None,
         "versions": {"todome": "0.1.0", "torch": torch.__version__, "diffusers": __version__},
     }
     reduction = str(Merge(0.5))
@@ -116,7 +118,9 @@ def test_all_settings_are_in_the_file(run, opened_once):
 
 
 def test_dense_is_what_the_pipeline_makes_by_itself(run, opened_once):
-    assert run("generate", "a rose", "-o", "dense.png", "--seed", 5, "--dense", *SMALL).stdout.endswith("\ndense\n")
+    assert run("generate", "a rose", "-o", "dense.png", "--seed", 5, "--dense", *SMALL).stdout.endswith(
+        "\nfull attention (dense)\n"
+    )
     alone = plain_call(opened_once, height=64, width=64, num_inference_steps=2, guidance_scale=3.0)
     assert (pixels("dense.png") == alone).all()
 
@@ -150,7 +154,7 @@ def test_another_model_keeps_its_own_defaults(folder, run, monkeypatch):
     monkeypatch.setattr(StableDiffusionPipeline, "__call__", listening)
     result = run("generate", "a rose", "--model", folder, "-o", "own.png")
     assert result.exit_code == 0
-    assert not asked
+    assert set(asked) == {"callback_on_step_end"}
     assert result.stderr == (
         'Note: factor="auto" leaves this model dense: its finest grid has 16x16 tokens, and "auto" reduces grids of '
         "more than 4096. Use todome.Downsample(factor=2) to reduce it all the same.\n"

@@ -38,7 +38,7 @@ def test_it_says_where_everything_is(run, evaluated):
 def test_the_file_of_another_is_kept(run, refused):
     Path("mine.html").write_text("a user's own")
     remedy = "Choose another name, or overwrite it with --force."
-    text = f"out='mine.html' cannot be used. Allowed: a file that does not exist yet. {remedy}"
+    text = f"out='mine.html' exists already. {remedy}"
     assert refused("report", "run", "--out", "mine.html") == text
     assert Path("mine.html").read_text() == "a user's own"
     assert run("report", "run", "--out", "mine.html", "--force").exit_code == 0
@@ -48,7 +48,7 @@ def test_the_file_of_another_is_kept(run, refused):
 
 @pytest.mark.usefixtures("evaluated")
 def test_what_a_browser_would_not_open(refused):
-    text = "out='a.pdf' cannot be used. Allowed: a name that ends in .html, which a browser opens. Use a.html."
+    text = "out='a.pdf' does not end in .html, which a browser opens. Use a.html."
     assert refused("report", "run", "-o", "a.pdf") == text
 
 

@@ -83,7 +83,7 @@ def test_interrupted_and_resumed(run, refused, folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "take_step", interrupted)
         result = run("train-lora", folder, *small, *OUT)
-    text = "Interrupted, and saved, after step 1 of 2: the same command with --resume goes on.\n"
+    text = "Interrupted, and saved, after step 1 of 2: the same command with --resume continues it.\n"
     assert result.exit_code == 130
     assert result.stderr == text
     remedy = "a-run/checkpoints/000001 is there: go on with --resume, or start over with --force."
@@ -122,7 +122,7 @@ def test_options_that_do_not_go_together(refused, options, text):
         ),
         (
             "--out a.png",
-            "out='a.png' cannot be used. Allowed: a name that ends in .safetensors. Use a.safetensors.",
+            "out='a.png' does not end in .safetensors, the format of LoRAs. Use a.safetensors.",
         ),
     ],
 )
@@ -134,5 +134,5 @@ def test_what_cannot_be_trained(refused, options, text):
 def test_help_and_what_it_needs(run):
     help = run("train-lora", "--help").stdout
     assert "accelerate launch" in help
-    text = 'Error: This needs peft, which is missing. Install it: pip install "todome[train]"'
+    text = 'Error: This needs peft, which is missing. Install it: pip install "todome[cli]"'
     assert missing_package(ModuleNotFoundError(name="peft.utils")) == text

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import todome_flowers
 import torch
 import typer
 from pages import PAGES, Snippet, command_lines, fenced, inline_commands, words
@@ -73,13 +74,23 @@ def test_commands_that_sentences_name_exist(page: str):
 
 
 def test_commands_that_generate_do(small_world: Path, reader: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda *_: reader["pipe"])
+    monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda *_, **__: reader["pipe"])
+    for module in ("pipelines", "memory"):  # as if the models of the page were here
+        monkeypatch.setattr(f"todome.tools.{module}.find_model", lambda _: todome_flowers.path())
+    monkeypatch.setattr("todome.tools.checkpoints.opening.check_parts", lambda *_: None)
     lines = [line for line in command_lines("docs/hosts/command.md") if line.text.startswith("todome generate")]
-    assert len(lines) == 5
+    assert len(lines) == 6
     made = set()
     for line in lines:
         force = ["--force"] if "-o tulip.png" in line.text else []
         result = CliRunner().invoke(app, [*words(line), *force])
         assert result.exit_code == 0, (line.text, result.output)
         made |= set(re.findall(r"(\S+\.png): ", result.output))
-    assert made == {"tulip.png", "lighthouse.png", *(f"tulip-{i}.png" for i in range(1, 5)), "dense.png", "another.png"}
+    assert made == {
+        "tulip.png",
+        "lighthouse.png",
+        "ink.png",
+        *(f"tulip-{i}.png" for i in range(1, 5)),
+        "dense.png",
+        "another.png",
+    }

@@ -1,13 +1,21 @@
-"""Every example, run as a user would, on models from disk: it writes its picture and attention sees fewer keys."""
+"""Every example, copied alone into a folder and run as a user would: it writes its picture, with fewer keys."""
 
+import ast
 import runpy
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from diffusers import DDIMScheduler, MotionAdapter, StableDiffusionXLPipeline
+import torch
+from diffusers import ControlNetModel, DDIMScheduler, MotionAdapter, StableDiffusionXLPipeline, UNet2DConditionModel
 from omegaconf import OmegaConf
 from PIL import Image
 from safetensors.torch import save_file
@@ -19,22 +27,39 @@ from zoo.models import sdxl
 from zoo.pipelines import tiny_vae
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SMALL = ("--size", "32x24", "--steps", "2", "--factor", "2", "--device", "cpu")
+SMALL = ("--size", "32x24", "--steps", "2", "--factor", "2")
+SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 LEVEL_1 = "  level 1, 3 layers: factor 2, 12x16 = 192 -> 48 keys"  # 32x24 pixels are 12 rows of 16 latents
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs an example in an empty folder, with what it prints as the answer."""
+    """Runs a copy of an example in a folder where it is alone, with what it prints as the answer."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(EXAMPLES)
 
     def told(name: str, *words: Any) -> str:
+        copied = shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
         monkeypatch.setattr("sys.argv", [f"{name}.py", *map(str, words)])
-        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+        with torch.random.fork_rng(), torch.set_grad_enabled(True):  # both are an example's own affair
+            runpy.run_path(str(copied), run_name="__main__")
         return capsys.readouterr().out
 
     return told
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_it_needs_nothing_but_what_everybody_can_import(name: str):
+    """One import of todome, and nothing of its insides."""
+    tree = ast.parse((EXAMPLES / f"{name}.py").read_text())
+    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    imported += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert [module for module in imported if module.split(".")[0] == "todome"] == ["todome"]
+    assert not {module.split(".")[0] for module in imported} & set(SCRIPTS)
+
+
+def test_every_example_is_in_the_list():
+    listed = (EXAMPLES / "README.md").read_text()
+    assert [name for name in SCRIPTS if f"[{name}.py]({name}.py)" not in listed] == []
 
 
 def pixels(name: str) -> Any:
@@ -52,7 +77,7 @@ def test_one_picture(run: Callable[..., str], folder: Path, name: str):
 
 def test_sdxl(run: Callable[..., str], tmp_path: Path):
     tiny_sdxl().save_pretrained("xl")
-    said = run("sdxl", "--model", tmp_path / "xl", *SMALL, "--size", "32x32", "--factor", "2,2")
+    said = run("sdxl", "--model", tmp_path / "xl", *SMALL, "--size", "32x32", "--factor", 2, 2)
     assert "  level 1, 6 layers: factor 2, 8x8 = 64 -> 16 keys\n" in said
     assert "  level 2, 12 layers: factor 2, 4x4 = 16 -> 4 keys\n" in said
     assert pixels("sdxl.png").shape == (32, 32, 3)
@@ -117,8 +142,8 @@ def test_the_custom_loop_is_ddim(run: Callable[..., str], tmp_path: Path, kind: 
     pipe = talking(tiny_pipeline(scheduler, small_unet()))
     pipe.save_pretrained("model")
     run("custom_loop", "a rose", "--model", tmp_path / "model", *SMALL, "--factor", 1)
-    asked = {"width": 32, "height": 24, "num_inference_steps": 2, "guidance_scale": 3.0}
-    expected = pipe("a rose", **asked, generator=Generator().manual_seed(0)).images[0]
+    options = {"width": 32, "height": 24, "num_inference_steps": 2, "guidance_scale": 7.5}
+    expected = pipe("a rose", **options, generator=Generator().manual_seed(0)).images[0]
     np.testing.assert_allclose(pixels("custom-loop.png"), np.asarray(expected).astype(int), atol=1)
 
 
@@ -130,28 +155,76 @@ def test_the_window_of_the_custom_loop(run: Callable[..., str], folder: Path):
     assert len(set(pictures)) == 3
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--out", "rose.jpg"), "--out rose.jpg must end in .png"),
-        (("--out", "gone/rose.png"), "out='gone/rose.png' cannot be used. Allowed: a file in a folder that exists."),
-        (("--device", "gpu"), 'device=\'gpu\' cannot be used. Allowed: "auto", "cpu", or a GPU that torch can reach'),
-        (("--size", "512"), "argument --size: invalid size value: '512'"),
-        (("--factor", "two"), "argument --factor: invalid factor value: 'two'"),
-    ],
-    ids=str,
-)
-def test_what_cannot_work_is_said_at_once(run: Callable[..., str], capsys: Any, words: tuple[str, ...], said: str):
-    with pytest.raises(SystemExit):
-        run("sd15", "--model", "nowhere", *words)
-    assert f"error: {said}" in capsys.readouterr().err
+@pytest.fixture
+def photo() -> Path:
+    """A picture with colours everywhere."""
+    rows, columns = np.mgrid[0:48, 0:64]
+    Image.fromarray(np.stack([rows * 5, columns * 3, rows + columns], -1).astype("uint8")).save("photo.png")
+    return Path("photo.png")
 
 
-def test_no_picture_is_lost(run: Callable[..., str], folder: Path, capsys: Any):
-    Path("sd15.png").write_text("mine")
+def test_img2img(run: Callable[..., str], folder: Path, photo: Path):
+    said = run("img2img", photo, "a rose", "--model", folder, *SMALL, "--strength", 0.5)
+    assert LEVEL_1 in said
+    assert pixels("img2img.png").shape == (24, 32, 3)
+    run("img2img", photo, "a rose", "--model", folder, *SMALL, "--strength", 1.0, "--out", "more.png")
+    assert (pixels("img2img.png") != pixels("more.png")).any()
+
+
+@pytest.mark.parametrize("channels", [4, 9])
+def test_inpainting(run: Callable[..., str], tmp_path: Path, photo: Path, channels: int):
+    """With a model made for it, and with any other. What the mask keeps is kept to the pixel."""
+    talking(tiny_pipeline(unet=small_unet(in_channels=channels))).save_pretrained("model")
+    mask = np.zeros((24, 32), "uint8")
+    mask[:, 16:] = 255
+    Image.fromarray(mask).save("mask.png")
+    said = run("inpaint", photo, "mask.png", "a rose", "--model", tmp_path / "model", *SMALL)
+    assert LEVEL_1 in said
+    with Image.open(photo) as picture:
+        kept = np.asarray(picture.convert("RGB").resize((32, 24))).astype(int)
+    assert (pixels("inpaint.png")[:, :16] == kept[:, :16]).all()
+    assert (pixels("inpaint.png")[:, 16:] != kept[:, 16:]).any()
+
+
+def test_controlnet(run: Callable[..., str], folder: Path, tmp_path: Path, photo: Path):
+    unet = UNet2DConditionModel.from_pretrained(folder, subfolder="unet")
+    conditioning: Any = {"conditioning_embedding_out_channels": (4, 4)}
+    lively(lambda: ControlNetModel.from_unet(unet, load_weights_from_unet=False, **conditioning)).save_pretrained("net")
+    said = run("controlnet", photo, "a rose", "--model", folder, "--controlnet", tmp_path / "net", *SMALL)
+    assert "UNet2DConditionModel" in said
+    assert "ControlNetModel" in said
+    assert pixels("controlnet.png").shape == (24, 32, 3)
+
+
+def test_the_server_draws_for_many_at_once(folder: Path, tmp_path: Path):
+    """In a process of its own. The same prompt and seed are the same picture, whoever asks beside."""
+    copied = shutil.copy(EXAMPLES / "server.py", tmp_path)
+    words = [sys.executable, copied, "--model", str(folder), *SMALL, "--steps", "4", "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            assert server.stdout is not None
+            lines = iter(server.stdout.readline, "")
+            address = next(line.split()[-1] for line in lines if line.startswith("Listening on "))
+            alone = asked(address, "?prompt=a+rose&seed=3")
+            with ThreadPoolExecutor(4) as pool:
+                queries = ["?prompt=a+rose&seed=3", "?prompt=a+rose&seed=4"] * 4
+                found = list(pool.map(lambda query: asked(address, query), queries))
+            assert found[::2] == [alone] * 4
+            assert len({*found}) == 2
+            with pytest.raises(HTTPError, match="400"):
+                asked(address, "?seed=3")
+        finally:
+            server.terminate()
+    assert alone.startswith(b"\x89PNG")
+
+
+def asked(address: str, query: str) -> bytes:
+    with urlopen(f"{address}/{query}", timeout=60) as answer:
+        return answer.read()
+
+
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "compare"])
+def test_help_says_how_to_call_it(run: Callable[..., str], capsys: Any, name: str):
     with pytest.raises(SystemExit):
-        run("sd15", "--model", folder, *SMALL)
-    assert "out='sd15.png' cannot be used" in capsys.readouterr().err
-    assert Path("sd15.png").read_text() == "mine"
-    run("sd15", "--model", folder, *SMALL, "--force")
-    assert pixels("sd15.png").shape == (24, 32, 3)
+        run(name, "--help")
+    assert f"python {name}.py" in capsys.readouterr().out

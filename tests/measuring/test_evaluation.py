@@ -54,7 +54,7 @@ def test_an_open_pipeline_is_called_by_where_it_comes_from(tmp_path, lpips):
 
 
 def test_what_is_no_field_of_a_plan_is_refused():
-    known = "prompts, methods, model, sizes, pictures, seed, steps, guidance, scheduler, batch, real, only"
+    known = "prompts, methods, model, sizes, pictures, seed, steps, guidance, scheduler, batch, real, loras, vae, only"
     told = f"picture=8 cannot be used. Allowed: the fields {known}. picture is none of them."
     assert refusal(lambda: todome.evaluate(prompts=["a rose"], picture=8), TypeError) == told
 
@@ -130,7 +130,7 @@ def test_plans_that_cannot_be_drawn(tmp_path, flowers, changed, text):
 
 def test_a_size_the_model_cannot_draw_is_refused_before_the_first_picture(tmp_path, flowers, lpips, calls):
     plan = replace(PLAN, sizes=(SIZE, (33, 32)))
-    told = "size='33x32' cannot be used. Allowed: multiples of 8 pixels for this model. The nearest: 32x32 and 40x32."
+    told = "Width 33 does not work: this model needs multiples of 8. Try 32 or 40."
     assert refusal(lambda: carry_out(plan, tmp_path, pipe=flowers, lpips=lpips)) == told
     assert calls == []
 

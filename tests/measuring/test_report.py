@@ -176,7 +176,7 @@ def test_settings_and_machine(page):
 
 def test_the_command_to_measure_it_again(page, finished):
     again = (
-        "todome eval some/flowers --prompts prompts.txt --methods dense todome:2 dense:20 todo:2 tome:0.5 --sizes 48x32"
+        "todome eval some/flowers --prompts prompts.txt --methods dense todome:2 dense:20 todo:2 tome:0.5 --size 48x32"
     )
     assert f"{again} 64x64 --pictures 5 --seed 70 --steps 25 --batch 1" in page.text
     assert str(command_for(replace(finished, rows=[replace(finished.rows[0], fid=1.0)]))).endswith(" --batch 1 --fid")

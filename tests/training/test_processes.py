@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
@@ -12,14 +11,13 @@ from todome import Downsample
 from todome.tools.training.lora import train
 from todome.tools.training.metadata import training_in
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "train_lora.py"
 # accelerate starts several processes only by the name of GPUs; --cpu of the trainer then leaves these alone.
 LAUNCH = "--multi_gpu --num_processes 2 --num_machines 1 --main_process_port 0 --mixed_precision no --dynamo_backend no"
 OPTIONS = "--size 32 --steps 2 --rank 2 --batch 2 --factor 2 --sample red --sample white --checkpointing --cpu"
 
 
 def test_two_processes_are_one(recipe, photos, tmp_path, tiny):
-    words = [SCRIPT, tiny, "--data", photos, *OPTIONS.split(), "-o", tmp_path / "two.safetensors"]
+    words = ["-m", "todome", "train-lora", tiny, "--data", photos, *OPTIONS.split(), "-o", tmp_path / "two.safetensors"]
     launch = [sys.executable, "-m", "accelerate.commands.launch", *LAUNCH.split(), *map(str, words)]
     calm = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(launch, capture_output=True, text=True, env=calm, check=False)

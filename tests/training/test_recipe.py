@@ -37,7 +37,7 @@ def test_recipes_that_cannot_be(recipe, says, changes, text):
 def test_what_the_model_or_the_device_cannot_do(recipe, trainer, says):
     with says(
         ValueError,
-        "size='60x60' cannot be used. Allowed: multiples of 8 pixels for this model. The nearest: 56x56 and 64x64.",
+        "Width 60 does not work: this model needs multiples of 8. Try 56 or 64.",
     ):
         trainer(recipe(size=60))
     with says(

@@ -1,4 +1,4 @@
-"""A training that was cut goes on as if nothing had been, bit for bit; nothing is lost and nothing half-written."""
+"""A training that was cut continues exactly where it stopped; nothing is lost and nothing half-written."""
 
 import os
 import shutil
@@ -197,7 +197,7 @@ def test_a_run_that_is_done_has_nothing_left_to_do_whatever_changes_no_weights(r
 def test_nothing_is_overwritten_unasked(recipe, begun, says):
     before = begun.read_bytes()
     overwrite = "Choose another name, or overwrite it with --force."
-    text = f"out='{begun}' cannot be used. Allowed: a file that does not exist yet. {overwrite}"
+    text = f"out='{begun}' exists already. {overwrite}"
     with says(FileExistsError, text):
         train(recipe(steps=1), begun, cpu=True)
     assert begun.read_bytes() == before
@@ -258,10 +258,10 @@ def test_samples_that_cannot_be(says):
 
 
 def test_names_that_cannot_be(recipe, tmp_path, says):
-    allowed = "Allowed: a name that ends in .safetensors."
-    with says(ValueError, f"out='{tmp_path / 'a.pt'}' cannot be used. {allowed} Use a.safetensors."):
+    says_so = f"out='{tmp_path / 'a.pt'}' does not end in .safetensors, the format of LoRAs."
+    with says(ValueError, f"{says_so} Use {tmp_path / 'a.safetensors'}."):
         train(recipe(), tmp_path / "a.pt")
     remedy = f"Make the folder {tmp_path / 'no'} first."
-    text = f"out='{tmp_path / 'no/a.safetensors'}' cannot be used. Allowed: a file in a folder that exists. {remedy}"
+    text = f"out='{tmp_path / 'no/a.safetensors'}' is in a folder that does not exist. {remedy}"
     with says(FileNotFoundError, text):
         train(recipe(), tmp_path / "no/a.safetensors")

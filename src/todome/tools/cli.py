@@ -12,4 +12,6 @@ def main() -> None:
         from .commands import app
     except ModuleNotFoundError as error:
         sys.exit(missing_package(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
     app(prog_name="todome")

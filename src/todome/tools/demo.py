@@ -23,10 +23,10 @@ METHODS: dict[str, Reduction | None] = {
     "todome": Downsample(2),
 }
 NOTES = {
-    "dense": "every key",
+    "dense": "every token",
     "ToMe": "half of the tokens merged",
-    "ToDo": "1 key in 4, always the same",
-    "todome": "1 key in 4, others every step",
+    "ToDo": "1 token in 4, always the same",
+    "todome": "1 token in 4, another at every step",
 }
 
 
@@ -63,7 +63,7 @@ def compare(pipe: Any, settings: Settings) -> list[Result]:
 
 
 def as_table(results: Sequence[Result]) -> Table:
-    table = Table("method", "attention sees", "seconds", "speed-up", "PSNR to dense")
+    table = Table("method", "attention looks at", "seconds", "speed-up", "PSNR to dense")
     for result in results:
         close = "" if result.made is result.dense else result.closeness
         table.add_row(result.name, NOTES[result.name], f"{result.made.seconds:.1f}", f"{result.speedup:.2f}x", close)

@@ -3,7 +3,6 @@
 EXTRAS = {  # of the packages that are not in the extra `cli`
     **dict.fromkeys(("jinja2", "matplotlib", "safetensors", "torchmetrics", "tqdm"), "eval"),
     "gradio": "app",
-    "peft": "train",
 }
 
 

@@ -1,16 +1,16 @@
 """Files and folders that are there whole or not at all, and that replace nothing unasked."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..errors import invalid_value
-
 FORMATS = {  # by the ending of a file: a name for it, and what speaks for it
     ".png": ("picture.png", "the format that holds the settings"),
     ".html": ("report.html", "which a browser opens"),
+    ".safetensors": ("lora.safetensors", "the format of LoRAs"),
 }
 UNFINISHED = ".*.part"  # what a process that was killed may leave behind
 
@@ -39,20 +39,26 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 def check_out(path: Path, *, ending: str = ".png", force: bool = False) -> None:
     """Refuses a file that could not be written or would replace another one: to be asked before any work is done."""
-    folder, name = path.parent, str(path)
+    folder, out = path.parent, f"out={str(path)!r}"
     if path.suffix.lower() != ending:
         example, reason = FORMATS[ending]
-        remedy = f"Use {path.with_suffix(ending) if path.name else example}"
-        raise invalid_value("out", name, f"a name that ends in {ending}, {reason}", remedy)
+        better = path.with_suffix(ending) if path.name else example
+        raise ValueError(f"{out} does not end in {ending}, {reason}. Use {better}.")
     if not folder.is_dir():
-        raise invalid_value(
-            "out", name, "a file in a folder that exists", f"Make the folder {folder} first", FileNotFoundError
-        )
+        raise FileNotFoundError(f"{out} is in a folder that does not exist. Make the folder {folder} first.")
     if path.is_dir():
-        raise invalid_value("out", name, "a file, and this is a folder", "Choose another name", IsADirectoryError)
+        raise IsADirectoryError(f"{out} is a folder. Choose another name.")
     if not os.access(folder, os.W_OK):
-        remedy = f"Choose another folder than {folder}"
-        raise invalid_value("out", name, "a file in a folder you may write to", remedy, PermissionError)
+        raise PermissionError(f"{out} is in a folder you may not write to. Choose another than {folder.absolute()}.")
     if path.exists() and not force:
-        remedy = "Choose another name, or overwrite it with --force"
-        raise invalid_value("out", name, "a file that does not exist yet", remedy, FileExistsError)
+        raise FileExistsError(f"{out} exists already. Choose another name, or overwrite it with --force.")
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Refuses a disk that has not so many bytes left: to be asked before any work is done."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise OSError(
+            f"There is no room in {folder}: up to {needed / 1e6:.1f} MB are needed, and {free / 1e6:.1f} MB are free. "
+            "Make room, or choose another folder."
+        )

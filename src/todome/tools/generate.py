@@ -10,9 +10,10 @@ import torch
 
 from ..errors import invalid_value
 from ..patch import apply
+from . import pipelines
 from .devices import explain_out_of_memory
 from .metadata import settings_of, settings_texts
-from .pipelines import Size, check_size, format_size, open_pipeline
+from .pipelines import Size, check_size, format_size
 from .schedulers import sampler_title, use_scheduler
 from .settings import Settings, recommended_settings
 from .stopwatch import Stopwatch
@@ -21,7 +22,7 @@ from .suspending import suspended
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Generated", "Settings", "Step", "make_picture", "recommended_settings", "settings_of"]
+__all__ = ["Generated", "Settings", "Step", "make_picture", "open_for", "recommended_settings", "settings_of"]
 
 
 class Generated(NamedTuple):
@@ -46,6 +47,12 @@ class Step(NamedTuple):
     latents: torch.Tensor
 
 
+def open_for(settings: Settings) -> Any:
+    """The pipeline that these settings name, with its LoRAs and its VAE."""
+    parts: dict[str, Any] = {"loras": settings.loras, "vae": settings.vae}
+    return pipelines.open_pipeline(settings.model, settings.device, settings.dtype, **parts)
+
+
 def make_picture(
     settings: Settings,
     pipe: Any = None,
@@ -56,13 +63,13 @@ def make_picture(
 
     Args:
         settings: What is wanted.
-        pipe: The pipeline, where it is open already: `open_pipeline(settings.model)`. It is left as it was; a patch
-            that it has is off while the picture is made.
+        pipe: The pipeline, where it is open already: `open_for(settings)`. It is left as it was; a patch that it has is
+            off while the picture is made.
         on_step: Called after every step, if the pipeline reports them; its time is not counted. What it raises ends
             the picture.
         more: Further options of the pipeline's call, such as the `image` that some start from.
     """
-    pipe = open_pipeline(settings.model, settings.device, settings.dtype) if pipe is None else pipe
+    pipe = open_for(settings) if pipe is None else pipe
     options, stopwatch = {**call_options(pipe, settings), **(more or {})}, Stopwatch(pipe.device)
     if on_step is not None:
         options |= step_callback(pipe, settings, on_step, stopwatch)

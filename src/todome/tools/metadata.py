@@ -15,6 +15,8 @@ from ..reductions import Downsample, Merge, Reduction
 from .pipelines import format_size
 from .settings import Settings
 
+LATER = ("loras", "vae")  # settings that pictures of todome 0.1 do not have
+
 
 def settings_texts(settings: Settings, sampler: str) -> dict[str, str]:
     """Texts for a PNG file: all settings for `settings_of`, and the lines that other tools read."""
@@ -28,9 +30,9 @@ def settings_of(path: Path) -> Settings:
     allowed = "a PNG file that todome made"
     try:
         found = json.loads(read_texts(path)["todome"])
-        settings = {name: found[name] for name in Settings.__dataclass_fields__}
-        size, reduction = settings["size"], reduction_from_dict(settings["reduction"])
-        return Settings(**{**settings, "size": size and tuple(size), "reduction": reduction})
+        names = [name for name in Settings.__dataclass_fields__ if name in found or name not in LATER]
+        settings = {name: as_tuple(found[name]) for name in names}
+        return Settings(**{**settings, "reduction": reduction_from_dict(settings["reduction"])})
     except OSError:
         remedy = "There is no picture of that name"
         raise invalid_value("picture", str(path), allowed, remedy, FileNotFoundError) from None
@@ -52,6 +54,8 @@ def settings_infotext(settings: Settings, sampler: str) -> str:
         "Seed": settings.seed,
         "Size": settings.size and format_size(settings.size),
         "Model": Path(settings.model).name,
+        "LoRA": ", ".join(Path(lora).name for lora in settings.loras) or None,
+        "VAE": settings.vae and Path(settings.vae).name,
         "Token reduction": settings.reduction and json.dumps(str(settings.reduction)),
         "Version": f"todome {__version__}",
     }
@@ -65,12 +69,16 @@ def reduction_to_dict(reduction: Reduction | None) -> dict[str, Any] | None:
 
 
 def reduction_from_dict(entries: Mapping[str, Any] | None) -> Reduction | None:
-    """The reduction that `reduction_to_dict` wrote, where JSON has made lists of its tuples."""
+    """The reduction that `reduction_to_dict` wrote."""
     if entries is None:
         return None
     kind = {"Downsample": Downsample, "Merge": Merge}[entries["name"]]
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()}
-    return kind(**{name: value for name, value in fields.items() if name != "name"})
+    return kind(**{name: as_tuple(value) for name, value in entries.items() if name != "name"})
+
+
+def as_tuple(value: Any) -> Any:
+    """A tuple where JSON has made a list of it."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def versions_of(*packages: str) -> dict[str, str]:

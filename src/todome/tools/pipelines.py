@@ -1,4 +1,4 @@
-"""Text-to-image pipelines of diffusers: opening the embedded one, a folder or a hub id; which sizes one can draw."""
+"""Text-to-image pipelines of diffusers: opening the embedded one, a folder, a file or a hub id; sizes one can draw."""
 
 import inspect
 import math
@@ -7,33 +7,47 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import invalid_value
+from .checkpoints.opening import check_parts, open_checkpoint, use_loras, use_vae
 from .devices import explain_out_of_memory, reachable_device, torch_dtype
 from .quiet import quiet_loading
 
 EMBEDDED = "todome-flowers"
+HUB_ID = "stable-diffusion-v1-5/stable-diffusion-v1-5"
+KNOWN = f'"{EMBEDDED}", a folder, a .safetensors checkpoint, or a hub id such as "{HUB_ID}"'
+WEIGHTS = (".safetensors", ".ckpt", ".pt", ".pth", ".bin", ".gguf")  # endings that no hub id has
 Size = tuple[int, int]  # width, height
 
 
-def open_pipeline(model: str | Path = EMBEDDED, device: str = "auto", dtype: str = "auto") -> Any:
+def open_pipeline(
+    model: str | Path = EMBEDDED,
+    device: str = "auto",
+    dtype: str = "auto",
+    *,
+    loras: Sequence[str] = (),
+    vae: str | None = None,
+) -> Any:
     """A text-to-image pipeline, ready to be called.
 
     Args:
-        model: "todome-flowers" (the embedded one), the folder of a pipeline, or an id on the Hugging Face hub.
+        model: "todome-flowers" (the embedded one), the folder of a pipeline, a .safetensors checkpoint of Stable
+            Diffusion 1.x, 2.x or XL, or an id on the Hugging Face hub.
         device: "auto" takes the GPU if there is one.
         dtype: "auto" is float16 on a GPU and float32 on a CPU.
+        loras: Files of LoRAs to add to its weights, each with a weight if it is to be another than 1:
+            "style.safetensors:0.8".
+        vae: File or folder of another autoencoder than its own.
     """
     where = reachable_device(device)
     precision = torch_dtype(dtype, where)
-    folder = pipeline_folder(str(model))
-    with quiet_loading() as diffusers:
-        try:
-            pipe = diffusers.DiffusionPipeline.from_pretrained(folder, dtype=precision, local_files_only=True)
-        except (OSError, ValueError) as error:
-            raise invalid_value(
-                "model", str(model), "a pipeline that diffusers can open", f"It says: {first_sentence(error)}"
-            ) from error
-    check_text_to_image(pipe, str(model))
+    check_parts(loras, vae)
+    path = find_model(str(model))
     with explain_out_of_memory(f"{model} on {where}", "Use float16, another device, or a smaller model"):
+        pipe = open_checkpoint(path, where, precision) if path.is_file() else open_folder(path, str(model), precision)
+        check_text_to_image(pipe, str(model))
+        if vae is not None:
+            use_vae(pipe, vae)
+        if loras:
+            use_loras(pipe, loras)
         return pipe.to(where)
 
 
@@ -46,35 +60,43 @@ def weights_of(model: str) -> dict[str, str]:
     return {"weights": todome_flowers.fingerprint()}
 
 
-def pipeline_folder(model: str) -> str:
-    """Where a pipeline lies on this machine; one that is on the hub is downloaded."""
+def open_folder(folder: Path, model: str, dtype: Any) -> Any:
+    with quiet_loading() as diffusers:
+        try:
+            return diffusers.DiffusionPipeline.from_pretrained(folder, dtype=dtype, local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise invalid_value(
+                "model", model, "a pipeline that diffusers can open", f"It says: {first_sentence(error)}"
+            ) from error
+
+
+def find_model(model: str) -> Path:
+    """Folder or file of a model on this machine; one that is on the hub is downloaded."""
     if model == EMBEDDED:
         import todome_flowers
 
-        return str(todome_flowers.path())
-    folder = Path(model).expanduser()
-    if folder.exists():
-        if not (folder / "model_index.json").is_file():
-            remedy = "Name the folder that save_pretrained made"
-            raise invalid_value(
-                "model", model, "a folder with a model_index.json, as diffusers saves pipelines", remedy
-            )
-        return str(folder)
-    allowed = f'"{EMBEDDED}", an existing folder, or a hub id such as "stable-diffusion-v1-5/stable-diffusion-v1-5"'
-    if model.count("/") != 1 or model[0] in "/.~":
-        raise invalid_value("model", model, allowed, "Nothing is there: check the spelling")
-    return download(model, allowed)
+        return Path(todome_flowers.path())
+    path = Path(model).expanduser()
+    if path.is_dir() and not (path / "model_index.json").is_file():
+        files = ", ".join(file.name for file in sorted(path.glob("*.safetensors"))[:3])
+        remedy = f"Name one of the files in it: {files}" if files else "Name the folder that save_pretrained made"
+        raise invalid_value("model", model, "a folder with a model_index.json, as diffusers saves pipelines", remedy)
+    if path.exists():
+        return path
+    if model.count("/") != 1 or model[0] in "/.~" or model.endswith(WEIGHTS):
+        raise invalid_value("model", model, KNOWN, "Nothing is there: check the spelling")
+    return download(model)
 
 
-def download(model: str, allowed: str) -> str:
+def download(model: str) -> Path:
     """Folder of a pipeline that is on the hub, which is downloaded unless it is here already."""
     from diffusers import DiffusionPipeline
 
     try:
-        return str(DiffusionPipeline.download(model))
+        return Path(DiffusionPipeline.download(model))
     except (OSError, ValueError):
         remedy = "Neither a folder here nor reachable on the hub: check the spelling and the network"
-        raise invalid_value("model", model, allowed, remedy) from None
+        raise invalid_value("model", model, KNOWN, remedy) from None
 
 
 def first_sentence(error: Exception) -> str:
@@ -100,13 +122,16 @@ def size_step(pipe: Any) -> int:
 
 
 def check_size(pipe: Any, size: Size) -> None:
-    step = size_step(pipe)
-    if all(side > 0 and side % step == 0 for side in size):
-        return
-    smaller = [max(1, side // step) * step for side in size]
-    larger = [max(1, -(-side // step)) * step for side in size]
-    near = " and ".join(dict.fromkeys([format_size(smaller), format_size(larger)]))
-    raise invalid_value("size", format_size(size), f"multiples of {step} pixels for this model", f"The nearest: {near}")
+    check_sides(size, size_step(pipe))
+
+
+def check_sides(size: Size, step: int) -> None:
+    """Refuses sides that are no multiples of so many pixels, and names the nearest that are."""
+    for name, side in zip(("Width", "Height"), size, strict=True):
+        if side <= 0 or side % step:
+            near = dict.fromkeys(max(1, count) * step for count in (side // step, -(-side // step)))
+            likely = " or ".join(map(str, near))
+            raise ValueError(f"{name} {side} does not work: this model needs multiples of {step}. Try {likely}.")
 
 
 def format_size(size: Sequence[int]) -> str:

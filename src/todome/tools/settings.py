@@ -18,7 +18,8 @@ class Settings:
     Args: Important
         prompt: What to draw.
         negative: What to keep away from.
-        model: "todome-flowers" (the embedded one), the folder of a pipeline, or an id on the Hugging Face hub.
+        model: "todome-flowers" (the embedded one), the folder of a pipeline, a .safetensors checkpoint, or an id on the
+            Hugging Face hub.
         seed: Seed of the noise the picture starts from.
         reduction: `Downsample(...)`, `Merge(...)`, or None for dense.
 
@@ -27,6 +28,10 @@ class Settings:
         steps: Number of denoising steps.
         guidance: Scale of classifier-free guidance: how much the prompt counts.
         scheduler: Name of a scheduler, one of `todome.tools.schedulers.SCHEDULERS`.
+
+    Args: Other weights
+        loras: Files of LoRAs, each with a weight if it is to be another than 1: "style.safetensors:0.8".
+        vae: File or folder of another autoencoder than the model's.
 
     Args: Machine
         device: "auto" takes the GPU if there is one.
@@ -44,6 +49,8 @@ class Settings:
     reduction: Reduction | None = None
     device: str = "auto"
     dtype: str = "auto"
+    loras: tuple[str, ...] = ()
+    vae: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:

@@ -107,5 +107,5 @@ def lora_files(folder: Path | None) -> tuple[str, ...]:
     if folder is None:
         return ()
     if not folder.is_dir():
-        raise ValueError(f"{str(folder)!r} is no folder. --loras needs one with .safetensors files in it.")
+        raise ValueError(f"{str(folder)!r} is no folder. --lora-folder needs one with .safetensors files in it.")
     return tuple(sorted(path.name for path in folder.glob("*.safetensors") if path.is_file()))

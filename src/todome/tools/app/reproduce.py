@@ -1,6 +1,5 @@
 """Command and Python snippet that make a picture of the page again."""
 
-import json
 import shlex
 from dataclasses import fields, replace
 from typing import Any
@@ -10,6 +9,7 @@ from ..devices import reachable_device, torch_dtype
 from ..generate import Settings
 from ..pipelines import EMBEDDED, format_size
 from ..schedulers import SCHEDULERS
+from ..snippets import opening_lines, quote_text
 from .form import PLAIN, Extras
 from .session import SavedPicture
 
@@ -25,6 +25,7 @@ def command(settings: Settings, file: str) -> str:
         return shlex.join(["todome", "generate", "--like", file, "-o", f"again-{file}"])
     options = {
         "model": None if settings.model == EMBEDDED else settings.model,
+        "vae": settings.vae,
         "negative": settings.negative or None,
         "size": settings.size and format_size(settings.size),
         "steps": settings.steps,
@@ -36,6 +37,7 @@ def command(settings: Settings, file: str) -> str:
         "dtype": None if settings.dtype == "auto" else settings.dtype,
     }
     words = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    words += [f"--lora={lora}" for lora in settings.loras]
     words += ["--dense"] if settings.reduction is None else []
     return shlex.join(["todome", "generate", *words, "-o", file, "--", settings.prompt])
 
@@ -61,19 +63,14 @@ def snippet(settings: Settings, file: str, extras: Extras = PLAIN) -> str:
     embedded, reduction = settings.model == EMBEDDED, settings.reduction
     modules = ["diffusers", *["todome"] * bool(reduction), *["todome_flowers"] * embedded, "torch"]
     lines = [*(f"import {module}" for module in modules), *["from PIL import Image"] * bool(extras.start), ""]
-    lines += [opening_line(settings), *scheduler_lines(settings.scheduler), *lora_lines(extras), *start_lines(extras)]
+    device = reachable_device(settings.device)
+    lines += opening_lines(settings, device, torch_dtype(settings.dtype, device))
+    lines += [*scheduler_lines(settings.scheduler), *lora_lines(extras), *start_lines(extras)]
     if reduction is not None:
         given = ", ".join(f"{name}={value!r}" for name, value in changed_fields(reduction).items())
         lines += [f"todome.apply(pipe, todome.{type(reduction).__name__}({given}))"]
     lines += ["picture = pipe(", *(f"    {argument}," for argument in call_arguments(settings, extras)), ").images[0]"]
     return "\n".join([*lines, f"picture.save({quote_text(file)})", ""])
-
-
-def opening_line(settings: Settings) -> str:
-    device = reachable_device(settings.device)
-    source = "todome_flowers.path()" if settings.model == EMBEDDED else quote_text(settings.model)
-    dtype = torch_dtype(settings.dtype, device)
-    return f"pipe = diffusers.DiffusionPipeline.from_pretrained({source}, dtype={dtype}).to({quote_text(str(device))})"
 
 
 def lora_lines(extras: Extras) -> list[str]:
@@ -112,8 +109,3 @@ def call_arguments(settings: Settings, extras: Extras = PLAIN) -> list[str]:
         "generator": f"torch.Generator().manual_seed({settings.seed})",
     }
     return [quote_text(settings.prompt), *(f"{name}={value}" for name, value in given.items() if value is not None)]
-
-
-def quote_text(text: str) -> str:
-    """Text as a literal of Python."""
-    return json.dumps(text, ensure_ascii=False)

@@ -17,8 +17,7 @@ from starlette.middleware import Middleware
 
 from ...errors import invalid_value
 from ..devices import reachable_device
-from ..generate import Settings
-from ..pipelines import open_pipeline
+from ..generate import Settings, open_for
 from .example import load_example
 from .filter import KnownHosts, RequestFilter
 from .form import Offer
@@ -78,7 +77,7 @@ def serve_page(
     check_free(address)
     offer = Offer(tuple(dict.fromkeys([base.model, *models])), lora_files(loras))
     within = replace(default_limits(reachable_device(base.device)), **limits)
-    pipe = open_pipeline(base.model, base.device, base.dtype) if pipe is None else pipe
+    pipe = open_for(base) if pipe is None else pipe
     with private_folder() as root:
         first = first_form(base.model, pipe, within).order(within, base, offer).alone[0]
         worker = DrawWorker(Models(base, pipe, loras), within.waiting, within.per_address, first)

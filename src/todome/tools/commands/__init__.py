@@ -1,5 +1,6 @@
 """The commands of `todome`. A new one is a file with a function, and a line here."""
 
+import errno
 import warnings
 from typing import Annotated, Any
 
@@ -30,9 +31,20 @@ class Commands(TyperGroup):
                 return super().invoke(ctx)
         except ModuleNotFoundError as error:
             typer.echo(missing_package(error), err=True)
+        except KeyboardInterrupt:
+            typer.echo("Interrupted.", err=True)
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            raise  # whoever read the output wants no more of it: typer ends without a word
         except (ImportError, MemoryError, OSError, ValueError) as error:
-            typer.echo(f"Error: {error}", err=True)
+            typer.echo(f"Error: {sentence(error)}", err=True)
         raise typer.Exit(1)
+
+
+def sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "The disk is full. Files that were there before are as they were. Make room, and start again."
+    return str(error)
 
 
 def show_note(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -51,7 +63,7 @@ def show_version(wanted: bool) -> None:
 @app.callback()
 def todome(
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Say which version this is.")
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Diffusion models made faster by giving attention fewer tokens."""

@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,38 +11,34 @@ from typing import Annotated
 import typer
 
 from ..pipelines import EMBEDDED
-from .options import DEVICE, DTYPE, by_default, without_none
+from .options import DEVICE, DTYPE, MODEL, Loras, Vae, by_default, model_option, without_none
 
-model_option = partial(typer.Option, rich_help_panel="What is drawn")
 network_option = partial(typer.Option, rich_help_panel="Who can reach it")
 limit_option = partial(typer.Option, rich_help_panel="What visitors may ask for")
 
-PIPELINE = (
-    "A text-to-image pipeline of diffusers. Name several, and visitors may choose; the first is opened."
-    + by_default(f"{EMBEDDED}, which is embedded")
-)
+PIPELINE = MODEL + " Name several, and visitors may choose; the first is opened." + by_default(f"{EMBEDDED}, embedded")
 LORAS = "Folder with LoRA files (.safetensors) that visitors may choose."
-HOST = "Where to listen; 0.0.0.0 is for everybody who can reach this machine, by its name or any of its addresses."
-HOSTNAME = "Another name by which visitors reach it, such as that of a proxy; others than the machine's are refused."
-AUTH = "Better as TODOME_APP_AUTH, for everybody on this machine can read command lines: name and password to ask for."
-SIDE = "Pixels on the longer side." + by_default("512 on a CPU, else 2048")
-STEPS = "Steps of one picture." + by_default("50 on a CPU, else 100")
-DISK = "Megabytes of pictures that are kept for all visitors." + by_default(500)
-PROMPT = "Characters of a prompt." + by_default(500)
+HOST = "The address to listen on; 0.0.0.0 lets everybody in who can reach this machine."
+HOSTNAME = "Another name by which visitors reach it, such as that of a proxy; unknown names are refused."
+AUTH = "Ask visitors for this name and password. Safer in TODOME_APP_AUTH: others here can read command lines."
+SIDE = "The most pixels on the longer side." + by_default("512 on a CPU, else 2048")
+STEPS = "The most steps of one picture." + by_default("50 on a CPU, else 100")
+DISK = "The most megabytes of pictures to keep, of all visitors." + by_default(500)
+PROMPT = "The most characters of a prompt." + by_default(500)
 UNGUARDED = (
     "Note: Everybody who can reach this machine can use the page. TODOME_APP_AUTH=USER:PASSWORD asks for a password."
 )
 
 
 def serve(
-    models: Annotated[
-        list[str] | None, model_option("--model", metavar="FOLDER_OR_HUB_ID", help=PIPELINE, show_default=False)
-    ] = None,
-    loras: Annotated[Path | None, model_option(metavar="FOLDER", help=LORAS, show_default=False)] = None,
+    models: Annotated[list[str] | None, model_option("--model", metavar="MODEL", help=PIPELINE)] = None,
+    lora: Loras = None,
+    vae: Vae = None,
+    lora_folder: Annotated[Path | None, model_option(metavar="FOLDER", help=LORAS)] = None,
     device: Annotated[str, model_option(metavar="NAME", help=DEVICE)] = "auto",
     dtype: Annotated[str, model_option(metavar="NAME", help=DTYPE)] = "auto",
     host: Annotated[str, network_option(metavar="ADDRESS", help=HOST)] = "127.0.0.1",
-    port: Annotated[int, network_option(min=1, max=65535)] = 7860,
+    port: Annotated[int, network_option(min=1, max=65535, help="The port to listen on.")] = 7860,
     auth: Annotated[
         str | None, network_option(metavar="USER:PASSWORD", envvar="TODOME_APP_AUTH", help=AUTH, show_default=False)
     ] = None,
@@ -53,9 +49,9 @@ def serve(
     max_prompt: Annotated[int | None, limit_option(metavar="N", help=PROMPT)] = None,
     max_disk: Annotated[int | None, limit_option(metavar="MB", min=1, max=10**9, help=DISK)] = None,
 ) -> None:
-    """Opens a page on which anyone can draw a picture with full attention and with less of it, and compare the two.
+    """Opens a page on which to draw with full attention (dense) and with less, and to compare the two.
 
-    On this machine alone unless --host says otherwise. Ctrl+C ends it.
+    Only this machine can reach it unless --host says otherwise. Ctrl+C ends it.
 
     [dim]todome app --model stable-diffusion-v1-5/stable-diffusion-v1-5[/dim]
     """
@@ -63,17 +59,17 @@ def serve(
     from ..app.server import Address, remove_open_folders, serve_page
     from ..app.signals import interrupt_on_signals
     from ..generate import Settings
+    from ..progress import doing
 
     model, *others = models or [EMBEDDED]
     address = Address(host, port, credentials(auth), tuple(hostname or ()))
+    settings = Settings(model=model, device=device, dtype=dtype, loras=tuple(lora or ()), vae=vae)
     limits = without_none(side=max_size, steps=max_steps, prompt=max_prompt, disk=max_disk and max_disk * 10**6)
     with interrupt_on_signals(remove_open_folders):
-        with (
-            serve_page(
-                Settings(model=model, device=device, dtype=dtype), address, limits, models=others, loras=loras
-            ) as served,
-            suppress(KeyboardInterrupt),
-        ):
+        with ExitStack() as opened, suppress(KeyboardInterrupt):
+            with doing(f"Loading {model}"):
+                page = serve_page(settings, address, limits, models=others, loras=lora_folder)
+                served = opened.enter_context(page)
             typer.echo(f"{model} is at {served.url}\nCtrl+C ends it.")
             if host not in LOCAL and auth is None:
                 typer.echo(UNGUARDED, err=True)

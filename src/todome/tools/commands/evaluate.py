@@ -11,52 +11,59 @@ from .options import (
     DEVICE,
     DTYPE,
     GUIDANCE,
+    MODEL,
     OF_THE_MODEL,
     SCHEDULER,
-    SIDES,
+    SIZES,
     USUAL_METHODS,
+    Loras,
+    Vae,
     by_default,
     drawing_option,
     machine_option,
     measure_option,
-    sides,
+    read_sizes,
     without_none,
 )
 
-MODEL = "The folder of a pipeline, or a hub id."
 PROMPTS = "A prompt on each line; lines that begin with # are left out." + by_default(f"20 flowers for {EMBEDDED}")
 TABLE = "Measure what a paper's table has and show it in its layout: tome or todo."
-FID = "FID to the dense pictures."
+FID = "Measure FID too, to the dense pictures."
 REAL = "FID to real pictures instead: a folder, or a .safetensors file with their features."
-OUT = "The folder of the run. One that was interrupted goes on."
+OUT = "The folder of the run. One that was interrupted is continued."
 
 
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)] = EMBEDDED,
     *,
+    lora: Loras = None,
+    vae: Vae = None,
     prompts: Annotated[Path | None, drawing_option(metavar="FILE", help=PROMPTS)] = None,
     methods: Annotated[
         list[str] | None, drawing_option(metavar="NAME...", help="dense:20 (fewer steps), " + USUAL_METHODS)
     ] = None,
-    sizes: Annotated[list[str] | None, drawing_option(metavar="PX...", help=SIDES + OF_THE_MODEL)] = None,
-    pictures: Annotated[int, drawing_option("--pictures", "-n", help="Of each method and size.")] = 16,
+    size: Annotated[list[str] | None, drawing_option(metavar="SIZE...", help=SIZES + OF_THE_MODEL)] = None,
+    sizes: Annotated[list[str] | None, drawing_option(hidden=True)] = None,
+    pictures: Annotated[int, drawing_option("--pictures", "-n", help="How many, of each method and size.")] = 16,
     seed: Annotated[int, drawing_option(help="Picture i starts from the noise of SEED + i.")] = 0,
-    steps: Annotated[int | None, drawing_option(help="Of every picture." + by_default(25))] = None,
+    steps: Annotated[int | None, drawing_option(help="Steps of every picture." + by_default(25))] = None,
     guidance: Annotated[float | None, drawing_option(help=GUIDANCE)] = None,
     scheduler: Annotated[str | None, drawing_option(metavar="NAME", help=SCHEDULER)] = None,
     batch: Annotated[int, drawing_option(help="Pictures drawn at once.")] = 1,
     table: Annotated[str | None, measure_option(metavar="NAME", help=TABLE)] = None,
     fid: Annotated[bool, measure_option("--fid", help=FID)] = False,
     real: Annotated[Path | None, measure_option(metavar="FOLDER", help=REAL)] = None,
-    lpips: Annotated[Path | None, measure_option(metavar="FILE", help="Weights of LPIPS.")] = None,
-    inception: Annotated[Path | None, measure_option(metavar="FILE", help="Weights of Inception, for FID.")] = None,
+    lpips: Annotated[Path | None, measure_option(metavar="FILE", help="File with the weights of LPIPS.")] = None,
+    inception: Annotated[
+        Path | None, measure_option(metavar="FILE", help="File with the weights of Inception, for FID.")
+    ] = None,
     out: Annotated[Path, machine_option("--out", "-o", metavar="RUN", help=OUT)] = Path("todome-eval"),
     device: Annotated[str, machine_option(metavar="NAME", help=DEVICE)] = "auto",
     dtype: Annotated[str, machine_option(metavar="NAME", help=DTYPE)] = "auto",
 ) -> None:
-    """Measures how close to dense each method draws, and how fast.
+    """Measures how close each method draws to full attention (dense), and how fast.
 
-    PSNR, SSIM, MS-SSIM, LPIPS, detail and FID, of pictures from the same prompts and seeds. They are kept in RUN.
+    PSNR, SSIM, MS-SSIM, LPIPS, detail and FID, of pictures from the same prompts and seeds. All are kept in RUN.
 
     [dim]todome eval --methods todome:2 todo:2 tome:0.5 --pictures 8 -o run[/dim]
     """
@@ -64,19 +71,27 @@ def evaluate(
     from ..measuring.tables import closeness_table, table_named
 
     paper = table_named(table) if table else None
-    fields: dict[str, Any] = paper.fields(model, sides(sizes)) if paper else {"sizes": sides(sizes), "methods": []}
+    wanted = read_sizes(size, sizes)
+    fields: dict[str, Any] = paper.fields(model, wanted) if paper else {"sizes": wanted, "methods": []}
     asked = {"pictures": pictures, "seed": seed, "steps": steps, "guidance": guidance, "scheduler": scheduler}
-    asked |= {"batch": batch, "real": real and str(real), "prompts": prompts and read_prompts(prompts)}
+    asked |= {
+        "loras": lora and tuple(lora),
+        "vae": vae,
+        "batch": batch,
+        "real": real and str(real),
+        "prompts": prompts and read_prompts(prompts),
+    }
     fields |= without_none(**asked) | {"methods": [*fields["methods"], *(methods or [])] or None}
     fid = fid or (paper is not None and paper.fid)
     files = {"out": out, "lpips": lpips, "inception": inception}
     try:
         run = evaluate(model, fid=fid, device=device, dtype=dtype, **files, **fields)
     except KeyboardInterrupt:
-        typer.echo(f"Interrupted. What is drawn is in {out}: the same command goes on.", err=True)
+        typer.echo(f"Interrupted. What is drawn is in {out}: the same command continues it.", err=True)
         raise typer.Exit(130) from None
     typer.echo((paper.render if paper else closeness_table)(run))
-    typer.echo(f"\nPictures: {out / 'pictures'}\nNext: todome report {out}")
+    typer.echo("\nDense is full attention. A PSNR to it above 40 dB is hard to see.")
+    typer.echo(f"Pictures: {out / 'pictures'}\nNext: todome report {out}")
 
 
 def read_prompts(path: Path) -> list[str]:

@@ -5,30 +5,37 @@ from typing import Annotated
 import typer
 
 from ..pipelines import EMBEDDED
-from .options import DEVICE, DTYPE, OF_THE_MODEL, SUBJECT, by_default, levels, parse_size
+from .options import DEVICE, DTYPE, FACTOR, OF_THE_MODEL, SIZE, SUBJECT, Loras, Vae, by_default, levels, parse_size
 
 
 def explain(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=SUBJECT)] = EMBEDDED,
     *,
-    size: Annotated[str | None, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels." + OF_THE_MODEL)] = None,
-    factor: Annotated[
-        list[str] | None, typer.Option(metavar="F", help="As in todome generate." + by_default("auto"))
-    ] = None,
+    lora: Loras = None,
+    vae: Vae = None,
+    size: Annotated[str | None, typer.Option(metavar="SIZE", help=SIZE + OF_THE_MODEL)] = None,
+    factor: Annotated[list[str] | None, typer.Option(metavar="F", help=FACTOR + by_default("auto"))] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help=DEVICE)] = "auto",
     dtype: Annotated[str, typer.Option(metavar="NAME", help=DTYPE)] = "auto",
 ) -> None:
-    """Says what attention costs on a MODEL, level by level, what can be gained, and whether it pays.
+    """Says what full attention (dense) costs on a MODEL, level by level, what can be gained, and whether it pays.
 
-    Measured here, in a few seconds.
+    Measured here, in a few seconds. Level 1 is the finest grid of tokens that attend to each other.
 
-    [dim]todome explain sdxl --size 1024x1024[/dim]
+    [dim]todome explain sdxl --size 1024[/dim]
     """
     from ...reductions import Downsample
-    from ..measuring.explanation import explain
-    from ..measuring.subjects import open_subject, own_size
+    from ..progress import progress_bar
 
-    target = open_subject(model, device, dtype)
-    width, height = parse_size(size) or own_size(target)
+    asked = parse_size(size)
     reduction = Downsample(levels("--factor", factor)) if factor else None
-    typer.echo(explain(target, height, width, reduction, name=model))
+    with progress_bar() as bar:
+        bar.doing(f"Loading {model}")
+        from ..measuring.explanation import explain
+        from ..measuring.subjects import open_subject, own_size
+
+        target = open_subject(model, device, dtype, loras=lora or (), vae=vae)
+        width, height = asked or own_size(target)
+        bar.doing(f"Measuring {model} at {width}x{height}")
+        explanation = explain(target, height, width, reduction, name=model)
+    typer.echo(explanation)

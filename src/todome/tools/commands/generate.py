@@ -1,5 +1,6 @@
 """`todome generate`: pictures from a prompt."""
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,105 +10,172 @@ import typer
 
 from ...errors import NothingToReduce
 from ...tokens.grid import Phase
-from ..pipelines import EMBEDDED, format_size
+from ..pipelines import EMBEDDED, check_sides, format_size
 from .options import (
     DEVICE,
     DTYPE,
     FACTORS,
     GUIDANCE,
+    MODEL,
     OF_THE_MODEL,
+    PHASES,
     RATIOS,
     SCHEDULER,
+    SIZE,
+    Loras,
+    Vae,
     by_default,
     choose_reduction,
     drawing_option,
     machine_option,
+    model_option,
     parse_size,
     reduction_option,
     without_none,
 )
 
-AGAIN = "Make this picture of todome's again; other options change it. Asks before it uses a model it names."
-PIPELINE = "A text-to-image pipeline of diffusers." + by_default(f"{EMBEDDED}, which is embedded")
-PHASES = "Which keys to keep: others at every step, always the same (ToDo), or by chance." + by_default("dither")
-START = "Dense before this share of the steps." + by_default(0)
-STOP = "Dense after this share of the steps." + by_default(1)
+AGAIN = "Make this picture of todome's again; other options change it. Asks before it opens files that it names."
+START = "Full attention before this share of the steps." + by_default(0)
+STOP = "Full attention after this share of the steps; 0.8 draws the last fifth with it." + by_default(1)
 SEED = "The same seed gives the same picture." + by_default(0)
+DENSE = "Full attention: reduce nothing (dense)."
+FORCE = "Overwrite what is there; draw even what seems too large for the memory."
+MULTIPLE = 8  # of pixels, which every model needs; some need more, and say so when they are open
+TEXTS = 100_000  # bytes of a file beside its pixels
 
 
 def generate(
     prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="What to draw. May be empty.")] = None,
     *,
     like: Annotated[Path | None, drawing_option(metavar="FILE.png", help=AGAIN)] = None,
-    model: Annotated[str | None, drawing_option(metavar="FOLDER_OR_HUB_ID", help=PIPELINE)] = None,
     negative: Annotated[str | None, drawing_option(metavar="TEXT", help="What to keep away from.")] = None,
-    size: Annotated[str | None, drawing_option(metavar="WIDTHxHEIGHT", help="In pixels." + OF_THE_MODEL)] = None,
+    size: Annotated[str | None, drawing_option(metavar="SIZE", help=SIZE + OF_THE_MODEL)] = None,
     steps: Annotated[int | None, drawing_option(help="More are finer and slower." + OF_THE_MODEL)] = None,
     guidance: Annotated[float | None, drawing_option(help=GUIDANCE)] = None,
     scheduler: Annotated[str | None, drawing_option(metavar="NAME", help=SCHEDULER)] = None,
     seed: Annotated[int | None, drawing_option(help=SEED)] = None,
     count: Annotated[int, drawing_option(min=1, help="How many, with seeds SEED, SEED + 1, ...")] = 1,
+    model: Annotated[str | None, model_option(metavar="MODEL", help=MODEL + by_default(EMBEDDED))] = None,
+    lora: Loras = None,
+    vae: Vae = None,
     factor: Annotated[list[str] | None, reduction_option(metavar="F", help=FACTORS)] = None,
     ratio: Annotated[list[str] | None, reduction_option(metavar="R", help=RATIOS)] = None,
-    dense: Annotated[bool, reduction_option("--dense", help="Reduce nothing.")] = False,
+    dense: Annotated[bool, reduction_option("--dense", help=DENSE)] = False,
     phase: Annotated[Phase | None, reduction_option(help=PHASES)] = None,
     start: Annotated[float | None, reduction_option(help=START)] = None,
     stop: Annotated[float | None, reduction_option(help=STOP)] = None,
-    out: Annotated[Path, machine_option("--out", "-o", metavar="FILE.png", help="Where the picture goes.")],
+    out: Annotated[Path, machine_option("--out", "-o", metavar="FILE.png", help="The file to write.")],
     device: Annotated[str | None, machine_option(metavar="NAME", help=DEVICE + by_default("auto"))] = None,
     dtype: Annotated[str | None, machine_option(metavar="NAME", help=DTYPE + by_default("auto"))] = None,
-    force: Annotated[bool, machine_option("--force", help="Overwrite what is there.")] = False,
+    force: Annotated[bool, machine_option("--force", help=FORCE)] = False,
 ) -> None:
     """Makes a picture from a PROMPT, with attention on fewer tokens.
 
     The settings are written into the file, so that [bold]--like[/bold] can make it again.
 
     [dim]todome generate "a red tulip" -o tulip.png[/dim]
+    [dim]todome generate "a tower" --model sd15.safetensors --lora ink.safetensors:0.8 --size 768x512 -o a.png[/dim]
     """
     from ..generate import recommended_settings, settings_of
 
     if prompt is None and like is None:
         raise typer.BadParameter("Say what to draw, or name a picture to make again with --like.", param_hint="PROMPT")
     base = replace(settings_of(like), device="auto") if like else recommended_settings(model or EMBEDDED)
-    if like and model is None:
-        confirm_model(base.model, like)
-    given = {"prompt": prompt, "negative": negative, "model": model, "seed": seed, "size": parse_size(size)}
-    given |= {"steps": steps, "guidance": guidance, "scheduler": scheduler, "device": device, "dtype": dtype}
+    weights = {"model": model, "loras": lora and tuple(lora), "vae": vae}
+    if like:
+        confirm_files(base, weights, like)
+    given = {"prompt": prompt, "negative": negative, "seed": seed, "size": parse_size(size), "steps": steps}
+    given |= {"guidance": guidance, "scheduler": scheduler, "device": device, "dtype": dtype}
     rest = without_none(phase=phase, start=start, stop=stop)
     reduction = choose_reduction(base.reduction, factor, ratio, dense, rest)
-    save(replace(base, **without_none(**given), reduction=reduction), picture_files(out, count), force)
+    settings = replace(base, **without_none(**given, **weights), reduction=reduction)
+    outs = picture_files(out, count)
+    check_all(settings, outs, force)
+    save(settings, outs, force)
 
 
-def confirm_model(model: str, like: Path) -> None:
-    """Asks before a model is used that a picture names, which may come from anywhere, and not the user."""
-    if model == EMBEDDED:
+def confirm_files(base: Any, given: dict[str, Any], like: Path) -> None:
+    """Asks before files are opened that a picture names, which may come from anywhere, and not the user."""
+    model = [] if base.model == EMBEDDED else [base.model]
+    named = {"model": model, "lora": base.loras, "vae": [base.vae] if base.vae else []}
+    unasked = [(name, file) for name, files in named.items() for file in files]
+    unasked = [(name, file) for name, file in unasked if given["loras" if name == "lora" else name] is None]
+    if not unasked:
         return
+    files = " and ".join(f"the {name} {file!r}" for name, file in unasked)
     if not sys.stdin.isatty():
-        text = f"{str(like)!r} names the model {model!r}. If you trust it, say so with --model {model!r}."
+        options = " ".join(f"--{name} {shlex.quote(file)}" for name, file in unasked)
+        text = f"{str(like)!r} names {files}. If you trust it, say so with {options}."
         raise typer.BadParameter(text, param_hint="--like")
-    typer.confirm(f"{str(like)!r} names the model {model!r}. Use it?", abort=True, err=True)
+    typer.confirm(f"{str(like)!r} names {files}. Use {'them' if len(unasked) > 1 else 'it'}?", abort=True, err=True)
 
 
-def save(settings: Any, outs: list[Path], force: bool) -> None:
-    """A picture for each file, with one seed after the other."""
-    from ..files import check_out
-    from ..generate import make_picture
-    from ..pictures import write_png
-    from ..pipelines import open_pipeline
+def check_all(settings: Any, outs: list[Path], force: bool) -> None:
+    """Refuses what cannot work, as far as it can be known before a model is opened."""
+    from ..checkpoints.opening import check_parts
+    from ..devices import reachable_device, torch_dtype
+    from ..files import check_out, check_room
+    from ..memory import check_memory
+    from ..pipelines import find_model
 
     for out in outs:
         check_out(out, force=force)
-    pipe, done = open_pipeline(settings.model, settings.device, settings.dtype), ""
-    for seed, out in enumerate(outs, start=settings.seed):
-        pipe.set_progress_bar_config(desc=out.name, disable=None, leave=False)
-        try:
-            made = make_picture(replace(settings, seed=seed), pipe)
-        except NothingToReduce as error:
-            raise NothingToReduce(f"{error} Make the picture with --dense.") from None
-        write_png(made.picture, out, made.texts(), force=force)
-        done = made.reduced
-        typer.echo(f"{out}: {format_size(made.picture.size)} pixels in {made.seconds:.1f} s")
-    typer.echo(done)
+    width, height = settings.size or (0, 0)
+    if settings.size:
+        check_sides(settings.size, MULTIPLE)
+    check_room(outs[0].parent, len(outs) * (3 * width * height + TEXTS))
+    device = reachable_device(settings.device)
+    dtype = torch_dtype(settings.dtype, device)
+    check_parts(settings.loras, settings.vae)
+    find_model(settings.model)
+    if not force:
+        check_memory(settings.model, settings.size, device, dtype)
+
+
+def save(settings: Any, outs: list[Path], force: bool) -> None:
+    """A picture for each file, with one seed after the other. On Ctrl+C says which are there."""
+    kept: list[Path] = []
+    try:
+        typer.echo(draw_all(settings, outs, force, kept))
+    except KeyboardInterrupt:
+        files = ", ".join(map(str, kept))
+        typer.echo(f"Interrupted. Kept: {files}." if kept else "Interrupted. No picture was finished.", err=True)
+        raise typer.Exit(130) from None
+
+
+def draw_all(settings: Any, outs: list[Path], force: bool, kept: list[Path]) -> str:
+    """What was reduced. Pictures that are written are added to those that are kept."""
+    from ..progress import progress_bar
+
+    with progress_bar() as bar:
+        bar.doing(f"Loading {settings.model}")
+        from ..generate import make_picture, open_for
+        from ..pictures import write_png
+
+        pipe, reduced = open_for(settings), ""
+        pipe.set_progress_bar_config(disable=True)
+        bar.doing(f"Drawing {outs[0].name}")
+        for number, out in enumerate(outs):
+            try:
+                made = make_picture(replace(settings, seed=settings.seed + number), pipe, reporter(bar, outs, number))
+            except NothingToReduce as error:
+                raise NothingToReduce(f"{error} Make the picture with --dense.") from None
+            write_png(made.picture, out, made.texts(), force=force)
+            kept.append(out)
+            reduced = made.reduced if settings.reduction else "full attention (dense)"
+            with bar.hidden():
+                typer.echo(f"{out}: {format_size(made.picture.size)} pixels in {made.seconds:.1f} s")
+    return reduced
+
+
+def reporter(bar: Any, outs: list[Path], number: int) -> Any:
+    """Function to call after each step of a picture: one bar for all of them."""
+
+    def report(step: Any) -> None:
+        words = f"{'Decoding' if step.done == step.steps else 'Drawing'} {outs[number].name}"
+        bar.steps(words, number * step.steps + step.done, len(outs) * step.steps)
+
+    return report
 
 
 def picture_files(out: Path, count: int) -> list[Path]:

@@ -7,8 +7,8 @@ import typer
 
 WEBUI = "The folder of AUTOMATIC1111's stable-diffusion-webui, Forge or reForge."
 COMFYUI = "The folder of ComfyUI."
-LINK = "Link to this copy of todome instead of copying it: for those who change it."
-UNINSTALL = "Take away what was put there."
+LINK = "Link to this copy of todome instead of copying it, to see changes of its code at once."
+UNINSTALL = "Remove what was put there."
 
 
 def install(

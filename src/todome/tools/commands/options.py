@@ -1,7 +1,7 @@
 """Options that several commands take: their help, and the values that their words mean."""
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from ..pipelines import Size
 from ..schedulers import SCHEDULERS
 
 drawing_option = partial(typer.Option, rich_help_panel="What to draw")
+model_option = partial(typer.Option, rich_help_panel="Which model")
 reduction_option = partial(typer.Option, rich_help_panel="How much to reduce")
 measure_option = partial(typer.Option, rich_help_panel="What to measure")
 machine_option = partial(typer.Option, rich_help_panel="Machine and files")
@@ -22,16 +23,26 @@ def by_default(what: object) -> str:
 
 OF_THE_MODEL = by_default("the model's")
 SCHEDULER = f"One of {', '.join(SCHEDULERS)}." + OF_THE_MODEL
-GUIDANCE = "How much the prompt counts." + OF_THE_MODEL
-FACTOR = "Keep 1 key in F x F at level 1, the finest; 4,2 is for levels 1 and 2; auto goes by the size."
+GUIDANCE = "How closely to follow the prompt." + OF_THE_MODEL
+FACTOR = "Attend to 1 token in F x F at level 1, the finest; 4,2 is for levels 1 and 2; auto goes by the size."
 FACTORS = FACTOR + by_default("2 for the embedded model, else auto")
-RATIOS = "Merge this share of tokens (ToMe) instead; 0.5,0.3 is for levels 1 and 2."
-SIDES = "Of the pictures: a side, or WIDTHxHEIGHT."
+RATIOS = "Merge this share of the tokens (ToMe) instead; 0.5,0.3 is for levels 1 and 2."
+PHASES = (
+    "Which token of each F x F: another at every step (dither), always the same (fixed, ToDo), or a random one."
+    + by_default("dither")
+)
+SIZE = "In pixels: 512, or 512x768 for WIDTHxHEIGHT."
+SIZES = "Sizes in pixels: 512, or 512x768 for WIDTHxHEIGHT."
 METHODS = "todome, todome:2, todome:4,2, todo:2, tome:0.5, tomesd:0.5, ca-tome, deepcache:3, todome:2+deepcache."
 USUAL_METHODS = METHODS + by_default("todome todo tome")
-SUBJECT = "The folder of a pipeline, a hub id, or sd15, sd21, sdxl, animatediff, svd: their UNets with random weights."
-DEVICE = "auto, cpu, cuda, mps, ..."
-DTYPE = f"auto, {', '.join(DTYPES)}."
+MODEL = "A diffusers folder, a .safetensors checkpoint (SD 1.x, 2.x, SDXL), or a hub id."
+SUBJECT = f"{MODEL} Or sd15, sd21, sdxl, animatediff, svd: UNets of these shapes with random weights."
+LORA = "Add a LoRA (.safetensors), as it is or times WEIGHT. May be given several times."
+VAE = "Decode with another VAE: a .safetensors file or a folder." + OF_THE_MODEL
+Loras = Annotated[list[str] | None, model_option("--lora", metavar="FILE[:WEIGHT]", help=LORA)]
+Vae = Annotated[str | None, model_option("--vae", metavar="FILE", help=VAE)]
+DEVICE = "auto (a GPU if there is one), cpu, cuda, mps, ..."
+DTYPE = f"auto (float16 on a GPU, float32 on a CPU), {', '.join(DTYPES)}."
 
 
 def without_none(**options: Any) -> dict[str, Any]:
@@ -40,22 +51,24 @@ def without_none(**options: Any) -> dict[str, Any]:
 
 
 def parse_size(text: str | None) -> Size | None:
-    return None if text is None else read_size("--size", text)
+    return None if text is None else read_size(text)
 
 
-def read_size(option: str, text: str) -> Size:
-    """Size from a word such as 768x512."""
+def read_size(text: str) -> Size:
+    """Size from a word: 512 is a square, 768x512 is width and height."""
     width, times, height = text.lower().partition("x")
-    if not (times and width.isdecimal() and height.isdecimal()):
-        raise typer.BadParameter(f"{text!r} is not WIDTHxHEIGHT, such as 256x192.", param_hint=option)
+    height = height if times else width
+    if not (width.isdecimal() and height.isdecimal()):
+        raise typer.BadParameter(f"{text!r} is not a size, such as 512 or 512x768.", param_hint="--size")
     return int(width), int(height)
 
 
-def sides(texts: list[str] | None) -> list[Size] | None:
-    """Sizes from words such as 512 and 768x512."""
-    if texts is None:
-        return None
-    return [read_size("--sizes", f"{text}x{text}" if text.isdecimal() else text) for text in texts]
+def read_sizes(texts: list[str] | None, old: list[str] | None) -> list[Size] | None:
+    """Sizes from words; the old spelling of the option, --sizes, goes on working until 0.3."""
+    if old:
+        typer.echo("Note: --sizes is now --size, with the same values. The old name will go in version 0.3.", err=True)
+    words = [*(texts or []), *(old or [])]
+    return [read_size(word) for word in words] or None
 
 
 def levels(option: str, given: list[str]) -> Any:

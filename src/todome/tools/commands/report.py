@@ -8,19 +8,19 @@ import typer
 from .options import by_default
 
 RUN = "The folder of an evaluation, as todome eval makes it; it need not be finished."
-OUT = "Where it goes." + by_default("RUN/report.html")
+OUT = "The file to write." + by_default("RUN/report.html")
 
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN)],
     *,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE.html", help=OUT)] = None,
-    cases: Annotated[int, typer.Option(min=1, help="Pictures of each method, the worst first.")] = 12,
+    cases: Annotated[int, typer.Option(min=1, help="How many pictures of each method to show, the worst first.")] = 12,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
-    """Shows an evaluation: sliders between dense and each method, the worst pictures first, plots, table, settings.
+    """Writes an evaluation as one page: sliders between dense (full attention) and each method, plots, table, settings.
 
-    One HTML file that needs nothing else. The plots are also in RUN/plots, as SVG and PNG.
+    The worst pictures come first. The HTML file needs nothing else; the plots are also in RUN/plots, as SVG and PNG.
     """
     from ..measuring.report import write_report
 

@@ -1,4 +1,4 @@
-"""Options that take several words, as in `--sizes 512 1024 2048`, which click lacks."""
+"""Options that take several words, as in `--size 512 1024 2048`, which click lacks."""
 
 from collections.abc import Container, Iterable
 from typing import Any
@@ -15,7 +15,7 @@ class SeveralWords(TyperCommand):
 
 
 def repeat_options(words: Iterable[str], lists: Container[str]) -> list[str]:
-    """Command line as click reads it, with the option before each of its words: `--sizes 512 --sizes 1024`."""
+    """Command line as click reads it, with the option before each of its words: `--size 512 --size 1024`."""
     repeated, option = [], ""
     for word in words:
         if word.startswith("-"):

@@ -50,7 +50,8 @@ class PictureMaker:
         pipe = self.given
         if pipe is None:
             precision = str(self.dtype).removeprefix("torch.")
-            pipe = pipelines.open_pipeline(self.plan.model, str(self.device), precision)
+            parts: dict[str, Any] = {"loras": self.plan.loras, "vae": self.plan.vae}
+            pipe = pipelines.open_pipeline(self.plan.model, str(self.device), precision, **parts)
             pipe.set_progress_bar_config(disable=True)
         for size in self.plan.sizes:
             check_size(pipe, size)

@@ -6,7 +6,7 @@
     for row in run.rows:
         print(row.method, row.speedup, row.closeness.psnr)
 
-A run that was interrupted goes on where it stopped, in the same folder.
+The same call continues a run that was interrupted, in the same folder.
 """
 
 import json

@@ -72,9 +72,10 @@ def command_for(run: Evaluation) -> str | None:
     plan = run.plan
     if plan.only:
         return None
-    words = ["todome", "eval", plan.model, "--prompts", "prompts.txt", "--methods", *plan.methods, "--sizes"]
+    words = ["todome", "eval", plan.model, "--prompts", "prompts.txt", "--methods", *plan.methods, "--size"]
     words += [format_size(size) for size in plan.sizes]
-    for option in ("pictures", "seed", "steps", "guidance", "scheduler", "batch", "real"):
+    words += [word for lora in plan.loras for word in ("--lora", lora)]
+    for option in ("vae", "pictures", "seed", "steps", "guidance", "scheduler", "batch", "real"):
         value = getattr(plan, option)
         words += [] if value is None else [f"--{option}", str(value)]
     if plan.real is None and any(row.fid is not None for row in run.rows):

@@ -56,6 +56,7 @@ class BenchRow:
     mib: float | None = None  # working memory of a call; None where it is compiled
     graphs: int | None = None  # that torch.compile made of the model
     note: str = ""
+    drift: float | None = None  # of dense: how much slower it was at the end of a round than at its beginning
 
     @property
     def per_second(self) -> float | None:
@@ -77,7 +78,11 @@ class Bench:
 
     def methods(self, case: BenchCase) -> list[str]:
         """The names of the methods that were measured on a case."""
-        return [row.method for row in self.of(case) if row.method != AGAIN]
+        return [row.method for row in self.of(case)]
+
+    def drift(self, case: BenchCase) -> float | None:
+        """How much slower dense was at the end of a round than at its beginning: 0.1 is a tenth."""
+        return next((row.drift for row in self.of(case) if row.method == "dense"), None)
 
     def cases(self) -> list[BenchCase]:
         """What was measured, in its order."""
@@ -96,6 +101,8 @@ def bench(
     seconds: float = 1.0,
     device: str = "auto",
     dtype: str = "auto",
+    loras: Sequence[str] = (),
+    vae: str | None = None,
     out: Path | str | None = None,
     name: str | None = None,
     progress: bool = False,
@@ -103,9 +110,9 @@ def bench(
     """Measures how fast a model runs dense and with each method.
 
     Args: Important
-        model: The folder of a pipeline, a hub id, or a pipeline that is open: a patch that it has is off for as long as
-            it is measured. "sd15", "sd21", "sdxl", "animatediff" and "svd" are UNets in the shape of these with
-            random weights, so that nothing has to be downloaded.
+        model: The folder of a pipeline, a .safetensors checkpoint, a hub id, or a pipeline that is open: a patch that
+            it has is off while it is measured. "sd15", "sd21", "sdxl", "animatediff" and "svd" are UNets in the shape
+            of these with random weights, so that nothing has to be downloaded.
         sizes: (width, height) in pixels.
         methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.tools.measuring.methods`. Dense is always
             there.
@@ -119,6 +126,8 @@ def bench(
         seconds: For how long, in each round.
         device: Of a model that is to be opened. "auto" takes the GPU if there is one.
         dtype: Of a model that is to be opened. "auto" is float16 on a GPU and float32 on a CPU.
+        loras: LoRAs to add to a model that is to be opened: "style.safetensors:0.8".
+        vae: File or folder of another autoencoder for it.
         out: A JSON file that is written after every case. Cases that it holds already are not measured again.
         name: What to call a model that is open; its class unless given.
         progress: Show a bar.
@@ -126,8 +135,10 @@ def bench(
     sizes, methods = sizes or usual_sizes(model), methods or usual_methods(model)
     chosen = [check_timeable(method) for method in methods_named(methods)]
     check_modes(modes)
-    target = open_subject(model, device, dtype) if isinstance(model, str) else model
-    called = name or (model if isinstance(model, str) else type(model).__name__)
+    target = open_subject(model, device, dtype, loras=loras, vae=vae) if isinstance(model, str) else model
+    called = name or (
+        " + ".join([model, *loras, *filter(None, [vae])]) if isinstance(model, str) else type(model).__name__
+    )
     cases = [BenchCase(called, size, count, mode) for size in sizes for count in pictures for mode in modes]
     found = results_so_far(out, target, steps)
     left = [case for case in cases if is_missing(found, case, chosen)]
@@ -177,7 +188,8 @@ def results_so_far(out: Path | str | None, target: Any, steps: int) -> Bench:
 def read_bench(path: Path) -> Bench:
     try:
         found = json.loads(path.read_text())
-        return Bench(found["about"], found["steps"], [read_row(row) for row in found["rows"]])
+        rows = [read_row(row) for row in found["rows"]]
+        return Bench(found["about"], found["steps"], [row for row in rows if row.method != AGAIN])  # 0.1 wrote both
     except (KeyError, TypeError, ValueError):
         raise invalid_value("file", str(path), "a JSON file that todome bench wrote", "Choose another name") from None
 
@@ -216,7 +228,7 @@ class CaseTimer:
                     if name not in self.notes:
                         self.measure(name, method)
                     self.bar.update()
-        return [self.row(name) for name, _ in turns]
+        return [self.row(method.name) for method in methods]
 
     def measure(self, name: str, method: Method) -> None:
         """One round of one method. What does not run is noted, and the others go on."""
@@ -262,7 +274,8 @@ class CaseTimer:
     def row(self, name: str) -> BenchRow:
         if name in self.notes:
             return BenchRow(self.case, name, None, note=self.notes[name])
-        middle, low, high = rounded(spread(self.times[name]))
+        times = self.times[name] + (self.times.get(AGAIN, []) if name == "dense" else [])
+        middle, low, high = rounded(spread(times))
         seconds = (self.steps * middle / 1000 + self.rest) / self.case.pictures
         mib = self.peaks[name]
         row = BenchRow(self.case, name, middle, (low, high), seconds=round(seconds, 4), mib=mib and round(mib, 1))
@@ -270,11 +283,18 @@ class CaseTimer:
         if {"dense", AGAIN} & self.notes.keys():
             return row
         gain, low, high = rounded(spread(self.speedups(name)))
-        return replace(row, speedup=gain, speedup_quartiles=(low, high))
+        drift = round(self.drift(), 3) if name == "dense" else None
+        return replace(row, speedup=gain, speedup_quartiles=(low, high), drift=drift)
+
+    def drift(self) -> float:
+        pairs = zip(self.times["dense"], self.times[AGAIN], strict=True)
+        return statistics.median(again / first - 1 for first, again in pairs)
 
     def speedups(self, name: str) -> list[float]:
         """Within each round, over the mean of dense before and after: the machine may drift from round to round."""
         dense, again, mine = (self.times[one] for one in ("dense", AGAIN, name))
+        if name == "dense":
+            return [1.0] * len(dense)
         return [(a + b) / 2 / c for a, b, c in zip(dense, again, mine, strict=True)]
 
 

@@ -1,6 +1,6 @@
 """Models to measure: a pipeline, or a UNet in the shape of a known one with random weights; and one call of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from torch import nn
 from ...errors import invalid_value
 from ...patch import denoisers, is_pipeline
 from ..devices import reachable_device, torch_dtype
-from ..pipelines import EMBEDDED, Size, check_size, denoiser, open_pipeline
+from ..pipelines import EMBEDDED, Size, check_sides, check_size, denoiser, open_pipeline
 from ..quiet import quiet_loading
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
@@ -42,12 +42,24 @@ FRAMES = 16  # of a clip of AnimateDiff
 PIXELS = 8  # on a side of one latent, in every architecture named here
 
 
-def open_subject(model: str = EMBEDDED, device: str = "auto", dtype: str = "auto") -> Any:
+def open_subject(
+    model: str = EMBEDDED,
+    device: str = "auto",
+    dtype: str = "auto",
+    *,
+    loras: Sequence[str] = (),
+    vae: str | None = None,
+) -> Any:
     """A pipeline, or a UNet with random weights where the model is one of ARCHITECTURES."""
     if model not in ARCHITECTURES:
-        pipe = open_pipeline(model, device, dtype)
+        pipe = open_pipeline(model, device, dtype, loras=loras, vae=vae)
         pipe.set_progress_bar_config(disable=True)
         return pipe
+    for field, given in (("lora", loras), ("vae", vae)):
+        if given:
+            raise invalid_value(
+                field, given, f"nothing, {model} has random weights", "Leave it out, or name a real model"
+            )
     where = reachable_device(device)
     return random_unet(ARCHITECTURES[model], where, torch_dtype(dtype, where))
 
@@ -93,8 +105,7 @@ def denoiser_call(target: Any, size: Size, pictures: int = 1) -> DenoiserCall:
 def check_latents(model: Any, size: Size) -> None:
     """A UNet halves its latents at every stage but the last; odd ones are cut, which a benchmark should not mix in."""
     step = PIXELS * 2 ** (len(model.config.down_block_types) - 1)
-    if any(side <= 0 or side % step for side in size):
-        raise invalid_value("size", size, f"multiples of {step} pixels for this model", "Choose the nearest")
+    check_sides(size, step)
 
 
 def random_inputs(unet: Any, size: Size, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -96,10 +96,6 @@ def train(
 
 def check_place(out: Path, resume: bool, force: bool) -> Path:
     """The folder of the run. Refuses to begin where something would be lost."""
-    if out.suffix != ".safetensors":
-        raise invalid_value(
-            "out", str(out), "a name that ends in .safetensors", f"Use {out.stem or 'lora'}.safetensors"
-        )
     check_out(out, ending=".safetensors", force=force or resume)
     run = out.with_name(f"{out.stem}-run")
     begun = [*(run / "samples").glob("*.png"), *checkpoints_in(run / "checkpoints")]

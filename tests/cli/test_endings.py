@@ -1,0 +1,122 @@
+"""How `todome generate` ends early, in processes of their own: Ctrl+C, a reader that leaves, a disk that is full."""
+
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORDS = [sys.executable, "-m", "todome", "generate", "a rose", "-o", "rose.png", "--device", "cpu", "--size", "64"]
+
+
+def start(folder: Path, *options: str, **streams: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen([*WORDS, *options], cwd=folder, text=True, **streams)
+
+
+def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 120) -> None:
+    """Until the file is there."""
+    patience = time.monotonic() + seconds
+    while not path.exists() and time.monotonic() < patience:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    assert path.exists()
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_so(tmp_path):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = start(tmp_path, "--count", "50", "--steps", "8", **pipes)
+    wait_for(tmp_path / "rose-2.png", process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    kept = left(tmp_path)
+    assert process.returncode == 130
+    assert 2 <= len(kept) < 50
+    ordered = [f"rose-{i}.png" for i in range(1, len(kept) + 1)]
+    assert sorted(ordered) == kept  # nothing half-written beside them
+    assert err == f"Interrupted. Kept: {', '.join(ordered)}.\n"
+    assert [line.split(":")[0] for line in out.splitlines()] == ordered
+
+
+def test_ctrl_c_before_anything_is_done(tmp_path):
+    process = start(tmp_path, "--steps", "5000", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(15)  # it is open, or nearly
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "Interrupted. No picture was finished.\n")
+    assert left(tmp_path) == []
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path):
+    with start(tmp_path, "--steps", "1", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert left(tmp_path) == ["rose.png"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 300 kB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = shutil.which("mount") and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if not mounted or mounted.returncode:
+        pytest.skip("only root can mount a small disk")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_without_room_is_refused_first(small_disk):
+    process = start(small_disk, "--size", "512", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=60)
+    said = "There is no room in .: up to 0.9 MB are needed, and 0.3 MB are free. Make room, or choose another folder."
+    assert (process.returncode, out, err) == (1, "", f"Error: {said}\n")
+
+
+def test_a_disk_that_is_full_in_the_end(small_disk):
+    process = start(small_disk, "--count", "2", "--steps", "60", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for(small_disk / "rose-1.png", process)
+    (small_disk / "other").write_bytes(bytes(shutil.disk_usage(small_disk).free))
+    out, err = process.communicate(timeout=120)
+    said = "The disk is full. Files that were there before are as they were. Make room, and start again."
+    assert (process.returncode, err) == (1, f"Error: {said}\n")
+    assert out.startswith("rose-1.png: ")
+    assert left(small_disk) == ["other", "rose-1.png"]
+
+
+def test_on_a_terminal_it_shows_what_it_does_and_the_time_left(tmp_path):
+    """And in a pipe beside it nothing but the result."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    process = start(tmp_path, "--steps", "30", stdout=subprocess.PIPE, stderr=theirs, env=environment)
+    os.close(theirs)
+    seen = b""
+    while select.select([ours], [], [], 60)[0]:
+        try:
+            seen += os.read(ours, 4096)
+        except OSError:  # the end of a terminal, on Linux
+            break
+    out, _ = process.communicate(timeout=60)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
+    assert process.returncode == 0, shown
+    assert "Loading todome-flowers" in shown
+    assert re.search(r"Drawing rose\.png .* \d+/30 \d+:\d\d", shown)
+    assert "Decoding rose.png" in shown
+    assert out.startswith("rose.png: 64x64 pixels in ")
+    assert "\x1b" not in out

@@ -5,6 +5,7 @@ import json
 from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def test_what_is_kept_of_a_picture(tmp_path):
     assert list(black.load((8, 8))) == ["image"]
 
 
-def draw(flowers, tmp_path: Path, extras: Extras, loras: Path | None = None):
+def draw(flowers, tmp_path: Path, extras: Extras, loras: Path | None = None) -> Any:
     """The event that ends a run with full attention and todome, which is saved."""
     order = Order((PLAIN,), (Downsample(2),), extras)
     worker, store = DrawWorker(Models(PLAIN, flowers, loras), waiting=1, per_address=1), PictureStore(tmp_path, 10**7)
@@ -122,7 +123,7 @@ def test_a_run_that_starts_from_a_picture(flowers, tmp_path, uploads, monkeypatc
     made = pixels(run.full[0].file)
     assert np.abs(made[:, 40:] - (200, 30, 30)).mean() < 25 < np.abs(made[:, :24] - (200, 30, 30)).mean()
     with Image.open(run.full[0].file) as file:
-        assert json.loads(file.text["todome_page"]) == {"started_from": "a picture", "strength": 1.0}
+        assert json.loads(file.info["todome_page"]) == {"started_from": "a picture", "strength": 1.0}
     kept = run.extras.start
     assert kept.folder.parent == run.folder
     for name, one in kept.load((64, 64)).items():

@@ -1,4 +1,4 @@
-"""A server with threads: one model for all requests, reduced once, and a scheduler for each request.
+"""A server with threads: one model for all requests, reduced once, and a scheduler and a tokenizer for each request.
 
     python server.py --port 8000
     curl -o tulip.png "http://127.0.0.1:8000/?prompt=a+red+tulip&seed=3"
@@ -33,9 +33,12 @@ width, height = map(int, (args.size.split("x") * 2)[:2])
 
 
 def draw(prompt: str, seed: int) -> bytes:
-    """A picture as a PNG file, by a pipeline and a scheduler of its own around the models that all share."""
+    """A picture as a PNG file, by a pipeline of its own around the models that all share.
+
+    Neither a scheduler nor a tokenizer can be shared: one counts steps, the other says "Already borrowed".
+    """
     own = copy.copy(pipe)
-    own.scheduler = copy.deepcopy(pipe.scheduler)
+    own.scheduler, own.tokenizer = copy.deepcopy(pipe.scheduler), copy.deepcopy(pipe.tokenizer)
     asked = {"width": width, "height": height, "num_inference_steps": args.steps}
     picture = own(prompt, **asked, generator=torch.Generator().manual_seed(seed)).images[0]
     file = io.BytesIO()

@@ -9,17 +9,55 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # those of several processes would wait for each other
 WORDS = [sys.executable, "-m", "todome", "generate", "a rose", "-o", "rose.png", "--device", "cpu", "--size", "64"]
 
 
-def start(folder: Path, *options: str, **streams: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen([*WORDS, *options], cwd=folder, text=True, **streams)
+Start = Callable[..., subprocess.Popen[str]]
+
+
+def heed_ctrl_c() -> None:
+    """A shell that starts tests in the background has them, and all they start, ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts the command in a folder. None is left running."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(folder: Path, *options: str, **streams: Any) -> subprocess.Popen[str]:
+        common: dict[str, Any] = {"env": os.environ | ONE_THREAD, "preexec_fn": heed_ctrl_c, **streams}
+        started.append(subprocess.Popen([*WORDS, *options], cwd=folder, text=True, **common))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def shown_on(terminal: int, until: str = "") -> str:
+    """What a process writes to its terminal, until it says something or ends."""
+    seen = b""
+    while not (until and until.encode() in seen) and select.select([terminal], [], [], 120)[0]:
+        try:
+            seen += os.read(terminal, 4096)
+        except OSError:  # the end of a terminal, on Linux
+            break
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode(errors="ignore"))
+
+
+def terminal_options() -> tuple[int, dict[str, Any]]:
+    """A terminal, and what a process needs to write its errors there."""
+    ours, theirs = pty.openpty()
+    return ours, {"stderr": theirs, "env": os.environ | ONE_THREAD | {"TERM": "xterm", "COLUMNS": "100"}}
 
 
 def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 120) -> None:
@@ -35,7 +73,7 @@ def left(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_so(tmp_path):
+def test_ctrl_c_keeps_what_is_done_and_says_so(start, tmp_path):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = start(tmp_path, "--count", "50", "--steps", "8", **pipes)
     wait_for(tmp_path / "rose-2.png", process)
@@ -50,16 +88,20 @@ def test_ctrl_c_keeps_what_is_done_and_says_so(tmp_path):
     assert [line.split(":")[0] for line in out.splitlines()] == ordered
 
 
-def test_ctrl_c_before_anything_is_done(tmp_path):
-    process = start(tmp_path, "--steps", "5000", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(15)  # it is open, or nearly
+def test_ctrl_c_before_anything_is_done(start, tmp_path):
+    terminal, options = terminal_options()
+    process = start(tmp_path, "--steps", "5000", stdout=subprocess.PIPE, **options)
+    os.close(options["stderr"])
+    assert "Drawing rose.png" in shown_on(terminal, until="Drawing rose.png")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "Interrupted. No picture was finished.\n")
+    rest = shown_on(terminal)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert rest.rstrip().endswith("Interrupted. No picture was finished.")
     assert left(tmp_path) == []
 
 
-def test_a_reader_that_leaves_is_no_error(tmp_path):
+def test_a_reader_that_leaves_is_no_error(start, tmp_path):
     with start(tmp_path, "--steps", "1", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stderr
@@ -82,14 +124,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_disk_without_room_is_refused_first(small_disk):
+def test_a_disk_without_room_is_refused_first(start, small_disk):
     process = start(small_disk, "--size", "512", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     out, err = process.communicate(timeout=60)
     said = "There is no room in .: up to 0.9 MB are needed, and 0.3 MB are free. Make room, or choose another folder."
     assert (process.returncode, out, err) == (1, "", f"Error: {said}\n")
 
 
-def test_a_disk_that_is_full_in_the_end(small_disk):
+def test_a_disk_that_is_full_in_the_end(start, small_disk):
     process = start(small_disk, "--count", "2", "--steps", "60", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_for(small_disk / "rose-1.png", process)
     (small_disk / "other").write_bytes(bytes(shutil.disk_usage(small_disk).free))
@@ -100,20 +142,13 @@ def test_a_disk_that_is_full_in_the_end(small_disk):
     assert left(small_disk) == ["other", "rose-1.png"]
 
 
-def test_on_a_terminal_it_shows_what_it_does_and_the_time_left(tmp_path):
+def test_on_a_terminal_it_shows_what_it_does_and_the_time_left(start, tmp_path):
     """And in a pipe beside it nothing but the result."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    process = start(tmp_path, "--steps", "30", stdout=subprocess.PIPE, stderr=theirs, env=environment)
-    os.close(theirs)
-    seen = b""
-    while select.select([ours], [], [], 60)[0]:
-        try:
-            seen += os.read(ours, 4096)
-        except OSError:  # the end of a terminal, on Linux
-            break
+    terminal, options = terminal_options()
+    process = start(tmp_path, "--steps", "30", stdout=subprocess.PIPE, **options)
+    os.close(options["stderr"])
+    shown = shown_on(terminal)
     out, _ = process.communicate(timeout=60)
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
     assert process.returncode == 0, shown
     assert "Loading todome-flowers" in shown
     assert re.search(r"Drawing rose\.png .* \d+/30 \d+:\d\d", shown)

@@ -59,4 +59,4 @@ def test_the_estimate_is_near_and_not_too_high():
     assert facts is not None
     done = subprocess.run([sys.executable, "-c", DRAW.format(side=768)], capture_output=True, text=True, check=True)
     peak = int(done.stdout.split()[-1])
-    assert 0.5 * peak < bytes_needed(facts, (768, 768), CPU, torch.float32) < peak
+    assert 0.3 * peak < bytes_needed(facts, (768, 768), CPU, torch.float32) < peak

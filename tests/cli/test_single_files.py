@@ -4,6 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,8 @@ def test_the_page_opens_it(files):
         port = str(free.getsockname()[1])
     model = str(files / "sd1.safetensors")
     words = [sys.executable, "-m", "todome", "app", "--model", model, "--device", "cpu", "--port", port]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as page:
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which tests in the background do not
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=heeding) as page:
         assert page.stdout
         assert page.stdout.readline() == f"{model} is at http://127.0.0.1:{port}/\n"
         page.send_signal(signal.SIGINT)

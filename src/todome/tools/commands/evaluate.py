@@ -75,7 +75,7 @@ def evaluate(
     fields: dict[str, Any] = paper.fields(model, wanted) if paper else {"sizes": wanted, "methods": []}
     asked = {"pictures": pictures, "seed": seed, "steps": steps, "guidance": guidance, "scheduler": scheduler}
     asked |= {
-        "loras": lora and tuple(lora),
+        "loras": lora,
         "vae": vae,
         "batch": batch,
         "real": real and str(real),

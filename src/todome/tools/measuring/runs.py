@@ -32,7 +32,7 @@ class Plan:
     scheduler: str | None = None
     batch: int = 1
     real: str | None = None  # what FID compares with; None is the dense pictures
-    loras: Sequence[str] = ()  # files, each with its weight: "style.safetensors:0.8"
+    loras: Sequence[str] = field(default_factory=list)  # files, each with its weight: "style.safetensors:0.8"
     vae: str | None = None  # another autoencoder than the model's
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)  # methods for some sizes: {"todo:2": ["512x512"]}
 

@@ -1,4 +1,4 @@
-"""todome: diffusion models made faster by giving attention fewer tokens. One line, no training, the same picture."""
+"""todome: diffusion models made faster by giving attention fewer tokens. One line, no training."""
 
 import importlib
 import typing
@@ -38,12 +38,12 @@ _LOADED_LATER = {
 
 
 def __getattr__(name: str) -> typing.Any:
-    """What is beside the core is loaded where it is asked for: `import todome` stays light."""
+    """Names outside of the core are imported when they are first used, so `import todome` stays light."""
     if name not in _LOADED_LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_LOADED_LATER[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:
-    """What notebooks complete."""
+    """Names for completion in notebooks."""
     return sorted([*__all__, "__version__"])

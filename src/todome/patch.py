@@ -22,12 +22,12 @@ def apply(target: Any, reduction: Reduction | None = None, *, scheduler: Any = N
 
     Args:
         target: A diffusers pipeline; a bare model with BasicTransformerBlocks (UNet, ControlNet); or a CompVis /
-            Stability model (something with `.model.diffusion_model`, or the UNetModel itself). Where it is patched
-            already, the new patch replaces the old one. Where parts of it have been compiled, everything that
-            torch.compile has made is compiled anew: apply first, then compile, to save that time.
+            Stability model (an object with `.model.diffusion_model`, or the UNetModel itself). If it is already
+            patched, the new patch replaces the old one. If parts of it are compiled, everything that torch.compile
+            has made is compiled again: apply first, then compile, to save that time.
         reduction: `Downsample()` (default) or `Merge()`.
-        scheduler: For a bare model in a loop of your own: the scheduler whose `set_timesteps` and `step` you call. A
-            pipeline's own scheduler is followed by itself, also when it is swapped or copied later.
+        scheduler: For a bare model in your own loop: the scheduler whose `set_timesteps` and `step` you call. The
+            scheduler of a pipeline is followed automatically, also if it is swapped or copied later.
     """
     reduction = Downsample() if reduction is None else reduction
     if not isinstance(reduction, Reduction):
@@ -41,7 +41,7 @@ def apply(target: Any, reduction: Reduction | None = None, *, scheduler: Any = N
 
 
 def remove(target: Any) -> None:
-    """Takes off whatever patch the model has. Removing nothing is fine."""
+    """Removes the patch of a model. Without a patch it does nothing."""
     for model in denoisers(target):
         for clock in clocks_on(model):
             remove_hooks(model, clock)
@@ -49,7 +49,7 @@ def remove(target: Any) -> None:
 
 
 class Patch:
-    """What `apply` did: print it, `remove` it, or use it as a context manager that removes it at the end."""
+    """Result of `apply`: print it to see what was done, `remove` it, or use it as a context manager that removes it."""
 
     def __init__(self, target: Any, reduction: Reduction, scheduler: Any) -> None:
         from .hosts import find_layers, nothing_to_reduce  # here, for they import torch's compiler
@@ -110,13 +110,13 @@ class Patch:
             RootHook(model, list(readers.values()), context)
 
     def at(self, step: int, steps: int) -> None:
-        """Says which step comes next (0 is the first) of how many, where there is no scheduler to follow.
+        """Sets the next step (0 is the first) and the number of steps, if there is no scheduler to follow.
 
-        It holds, in the thread that says so, until it is said again. In training, call it once per optimisation step:
-        all micro-batches of it, all ranks and a resumed run then make the same choice, and the window is a share of the
-        training; stop=0.9 trains the last tenth dense. One batch cannot be inside and outside of a window by noise. A
-        loop that draws one timestep t for the whole of it can call `at(trained - 1 - t, trained)`, with the scheduler's
-        `num_train_timesteps`: then the window is that of sampling, and the choice follows t.
+        It stays set, in the thread that called it, until the next call. In training, call it once per optimisation
+        step: all its micro-batches, all ranks and a resumed run then keep the same keys, and the window is a share of
+        the training; stop=0.9 trains the last tenth dense. A window by noise level needs one timestep t for the whole
+        batch: call `at(trained - 1 - t, trained)`, where trained is the scheduler's `num_train_timesteps`. Then the
+        window is that of sampling, and the kept keys follow t.
         """
         whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (step, steps))
         if not whole or not 0 <= step < steps:
@@ -125,7 +125,7 @@ class Patch:
         self.clock.at(step, steps)
 
     def remove(self) -> None:
-        """Leaves the model as it was. A patch that was replaced or removed before has nothing left to take off."""
+        """Restores the model as it was. Does nothing if the patch was already replaced or removed."""
         for model in self.models:
             remove_hooks(model, self.clock)
             self.clock.leave(model)
@@ -138,7 +138,7 @@ class Patch:
 
     @property
     def levels(self) -> list[Level]:
-        """What is reduced, level by level, with the grids that were met of late."""
+        """What is reduced, level by level, with the grids of recent calls."""
         return [self._level(level) for level in sorted({layer.level for layer in self._layers})]
 
     def _level(self, level: int) -> Level:

@@ -109,20 +109,20 @@ class Reduction(ABC):
 
 @dataclass(frozen=True)
 class Downsample(Reduction):
-    """Every query stays; it attends to 1 key in factor x factor (ToDo, arXiv 2402.13573), dithered.
+    """Token downsampling: every query attends to 1 key in factor x factor (ToDo, arXiv 2402.13573), dithered.
 
     Args: Important
         factor: How much to reduce. `"auto"` (default) is the smallest whole factor that leaves at most 4096 keys at
             each level: 1 at 512 px, 2 at 1024, 3 at 1536, 4 at 2048 on SD 1.x. A number is for level 1, the finest
-            resolution at which the model has self-attention; a sequence gives each level its own, `(2, 2)`, which is
-            faster still and costs fidelity. Floats work: 1.5 keeps 4 keys of every 3 x 3.
-        stop: The fraction of the steps after which it is off. 0.8 gives away a fifth of the gain and draws the details
-            of the last steps dense.
+            resolution with self-attention; `(2, 2)` sets levels 1 and 2, which is faster, but less close to full
+            attention (dense). Floats work: 1.5 keeps 4 keys of every 3 x 3. On a CPU set 2: it gains at 512 px too.
+        stop: The fraction of the steps after which it is off. With 0.8 the last fifth of the steps, which draws the
+            details, is dense; this costs a fifth of the gain.
 
     Args: To tinker with
-        phase: Which key of each cell is kept. `"dither"` (default) keeps another one at every step, each exactly once
-            in factor x factor steps: its errors cancel out over the run. `"fixed"` always keeps the corner, as ToDo
-            does. `"random"` draws a phase at every step, so that some keys come late.
+        phase: Which key of each cell is kept. `"dither"` (default) keeps a different one at every step, each exactly
+            once in factor x factor steps: its errors cancel out over the run. `"fixed"` always keeps the corner, as
+            ToDo does. `"random"` draws a phase at random at every step, so some keys are used later than others.
         start: The fraction of the steps before which it is off.
         seed: Seed of the cells' orders and of random phases. The same seed gives the same picture.
     """
@@ -182,19 +182,19 @@ class Downsample(Reduction):
 
 @dataclass(frozen=True)
 class Merge(Reduction):
-    """Alike tokens are averaged before a layer and copied apart after it (ToMe for SD, arXiv 2303.17604).
+    """Token merging: similar tokens are averaged before a layer and share its result (ToMe for SD, arXiv 2303.17604).
 
     Args: Important
-        ratio: The share of tokens that are merged into others. 0.5 (default) is what ToMe recommends; at most
+        ratio: The share of tokens that are merged into other tokens. 0.5 (default) is what ToMe recommends; at most
             1 - 1 / (stride[0] * stride[1]). A number is for level 1, a sequence gives each level its own.
         stop: The fraction of the steps after which it is off.
 
     Args: To tinker with
         stride: One destination in stride[0] x stride[1] tokens (height, width). Larger strides allow larger ratios.
-        random: Draw the destination of each cell anew at every step (default), instead of its corner.
+        random: Draw a new destination in each cell at every step (default), instead of its corner.
         attention: Whether self-attention sees merged tokens.
-        cross_attention: Whether cross-attention does: little speed for much quality.
-        feed_forward: Whether the feed-forward layers do: little speed for much quality.
+        cross_attention: Whether cross-attention does. Gains little speed and costs much quality.
+        feed_forward: Whether the feed-forward layers do. Gains little speed and costs much quality.
         start: The fraction of the steps before which it is off.
         seed: Seed of the random destinations. The same seed gives the same picture.
     """

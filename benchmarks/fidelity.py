@@ -5,8 +5,7 @@
 Every method draws the same pictures from the same noise as the dense model. The control is the dense model with fewer
 steps, which anyone can have: a reduction must be closer at the same speed. The folders of the runs hold every picture,
 and a run that was interrupted, or stopped by `--stop-after`, has written the rows that were done and goes on; rows of
-other conditions that the file holds stay. `seconds` is the time of all pictures; in the committed results, which an
-older script made, it is that of the denoiser's loop alone. FID is in `ancestors.py`.
+other conditions that the file holds stay. `seconds` is the time of all pictures. FID is in `ancestors.py`.
 """
 
 import argparse
@@ -90,7 +89,7 @@ def rows_of(run: Evaluation, condition: Condition) -> list[dict[str, Any]]:
 
 def evaluate_condition(condition: Condition, options: argparse.Namespace) -> tuple[Evaluation, bool]:
     plan = plan_for(
-        methods=options.methods or condition.methods,
+        methods=condition.methods,
         sizes=((condition.px, condition.px),),
         scheduler=condition.scheduler,
         steps=condition.steps,
@@ -115,7 +114,6 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=200, help="of each method at 256 px")
     parser.add_argument("--batch", type=int, default=32, help="pictures drawn at once")
     parser.add_argument("--only", nargs="+", choices=[condition.name for condition in CONDITIONS])
-    parser.add_argument("--methods", nargs="+", choices=NAMES, help="these alone")
     parser.add_argument("--lpips", type=Path, help="weights, where no package has them")
     parser.add_argument("--stop-after", type=int, default=0, help="seconds")
     parser.add_argument("--device", default="auto")

@@ -50,7 +50,6 @@ class Made(NamedTuple):
 
 LPIPS, INCEPTION = "--lpips lpips.safetensors", "--inception inception.safetensors"
 CARD = f"flowers/train/evaluate.py --pipeline flowers/src/todome_flowers/pipeline --run RUN {INCEPTION} --to flowers"
-CPU_METHODS = "--only 256-dpm++-25 --methods todo:1.5 todome:1.5 todome:2 --pictures 8 --batch 1 --device cpu"
 LORA = f"benchmarks/lora_study.py posters --work WORK/lora {LPIPS} {INCEPTION} --sheet docs/figures/lora.png"
 ANCESTORS = f"{LPIPS} {INCEPTION} --real RUN/features.safetensors --prompts prompts.txt"
 TRANSFORMER = "benchmarks/transformer.py PHOTOS --run RUN --seconds 480 --sheet docs/figures/transformer.jpg"
@@ -72,6 +71,18 @@ MADE = [
     ),
     Made("benchmarks/results/lora-study-h200.json", f"{LORA} --out FILE", gpu=True, minutes=8),
     Made("docs/figures/lora.png", f"{LORA} --out benchmarks/results/lora-study-h200.json", gpu=True, minutes=8),
+    Made(
+        "benchmarks/results/tuning-h200.json",
+        "benchmarks/tuning.py --work WORK/tuning --out FILE",
+        gpu=True,
+        minutes=10,
+    ),
+    Made(
+        "benchmarks/results/layers-h200.json",
+        "benchmarks/layers.py --work WORK/layers --out FILE",
+        gpu=True,
+        minutes=3,
+    ),
     Made("benchmarks/results/transformer-h200.json", f"{TRANSFORMER} --out FILE", gpu=True, minutes=10),
     Made(
         "docs/figures/transformer.jpg",
@@ -79,15 +90,12 @@ MADE = [
         gpu=True,
         minutes=10,
     ),
-    Made(
-        "benchmarks/results/fidelity-cpu.json",
-        f"benchmarks/fidelity.py {CPU_METHODS} --work WORK/fidelity-cpu --out FILE",
-        minutes=9,
-    ),
     Made("docs/figures/why.json", "docs/figures/why.py --measure", minutes=4),
     Made("docs/figures/demo.png", "-m todome demo --out FILE --force", minutes=2),
-    Made("docs/figures/hero.jpg", "docs/figures/hero.py", minutes=2),
+    Made("docs/figures/hero.jpg", "docs/figures/hero.py", minutes=16),
     Made("docs/figures/report.png", "docs/figures/report.py --work WORK/report", minutes=9),
+    Made("src/todome/tools/app/example/example.json", "docs/figures/example.py", minutes=3),
+    Made("docs/figures/page.jpg", "docs/figures/page.py", minutes=1),
     Made("examples/compare.ipynb", "make notebook", minutes=10),
     *map(Made, ("README.md", "flowers/README.md", "integrations/webui/README.md")),
     *(Made(f"docs/{page}.md") for page in ("index", "quality", "settings", "training", "migrating", "how-it-works")),

@@ -21,6 +21,7 @@ from posters import CAPTIONS
 from todome.tools.measuring.evaluation import carry_out, plan_for
 from todome.tools.measuring.methods import Method, method_named
 from todome.tools.measuring.runs import picture_path, write_json
+from todome.tools.pictures import write_png
 from todome.tools.pipelines import EMBEDDED, open_pipeline, weights_of
 from todome.tools.sheets import INK, MARGIN, TEXT, draw_line
 from todome.tools.training.lora import Recipe, train
@@ -102,7 +103,7 @@ def main() -> None:
         write_json(options.out, found)
         pictures.append(drawn(folder, options.picture))
     if options.sheet:
-        sheet(pictures).save(options.sheet)
+        write_png(sheet(pictures).quantize(), options.sheet, weights_of(EMBEDDED), force=True)
 
 
 if __name__ == "__main__":

@@ -138,8 +138,8 @@ plt.show()
 #   of each 2 x 2 tokens at every step;
 # - **todome** looks at a different quarter of the picture at every step.
 #
-# PSNR says how close a picture is to the dense one: 6 dB more is half the difference, and above 40 dB it is hard to
-# see.
+# PSNR says how close a picture is to the dense one: 6 dB more is half the difference, and above 45 dB there is no
+# visible difference.
 
 
 # %%
@@ -307,7 +307,7 @@ plt.show()
 #
 # A reduction need not be on all the time: `Downsample(2, stop=0.8)` draws the last fifth of the steps with full
 # attention, `start=0.2` the first. The gain shrinks in proportion. What does the picture win? Over 200 pictures of the
-# embedded model, `stop=0.8` is worth 2.7 dB ([docs/quality.md](../docs/quality.md)).
+# embedded model, `stop=0.8` is worth 2.1 dB ([docs/quality.md](../docs/quality.md)).
 
 # %%
 shares = (0.4, 0.6, 0.8, 1.0)

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # it misses a torchvision that nothing here uses
+os.environ["OMP_NUM_THREADS"] = "1"  # in processes that tests start too: threads that wait for a core take it
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +70,35 @@ def flowers() -> Any:
     pipe = open_pipeline(device="cpu")
     pipe.set_progress_bar_config(disable=True)
     return pipe
+
+
+@pytest.fixture(scope="session")
+def lpips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights that make a distance, if not the true one."""
+    path = tmp_path_factory.mktemp("weights") / "lpips.safetensors"
+    from safetensors.torch import save_file
+
+    from todome.tools.metrics import LPIPS
+
+    names = {"convolutions": "c", "heads": "l", "weight": "w", "bias": "b"}
+    tensors = {}
+    for name, tensor in LPIPS().state_dict().items():
+        kind, i, *part = name.split(".")
+        key = ".".join([names[kind] + i, *(names[one] for one in part)])
+        tensors[key] = torch.ones_like(tensor) if kind == "heads" else tensor
+    save_file(tensors, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def inception(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of Inception that see something, if not the truth."""
+    from todome.tools.metrics import Inception
+
+    path = tmp_path_factory.mktemp("weights") / "inception.safetensors"
+    torch.manual_seed(0)
+    Inception().save_half(path)
+    return path
 
 
 @pytest.fixture(scope="module")

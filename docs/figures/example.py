@@ -5,14 +5,12 @@
 The times are those of the machine that draws it, which example.json names beside the weights that drew it.
 """
 
-import hashlib
 import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import todome_flowers
 import torch
 
 from todome import Downsample
@@ -22,9 +20,9 @@ from todome.tools.measuring.comparing import measures_at
 from todome.tools.measuring.verdict import verdict
 from todome.tools.metrics import LPIPS
 from todome.tools.pictures import as_tensor, difference, write_png
-from todome.tools.pipelines import open_pipeline
+from todome.tools.pipelines import EMBEDDED, open_pipeline, weights_of
 
-SETTINGS = replace(recommended_settings(), prompt="a field of red tulips", size=(256, 256), reduction=None)
+SETTINGS = replace(recommended_settings(), prompt="a field of red tulips", size=(384, 384), reduction=None)
 REDUCED = replace(SETTINGS, reduction=Downsample(2))
 FOLDER = Path(__file__).parents[2] / "src/todome/tools/app/example"
 
@@ -34,12 +32,6 @@ def closeness(full: Generated, reduced: Generated) -> dict[str, float]:
     pair = as_tensor(reduced.picture), as_tensor(full.picture)
     with torch.inference_mode():
         return {name: round(measures[name](*pair).item(), 6) for name in ("psnr", "ssim", "lpips")}
-
-
-def weights() -> str:
-    """SHA-256 of the denoiser that drew it."""
-    file = todome_flowers.path() / "unet/diffusion_pytorch_model.safetensors"
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def main() -> None:
@@ -56,7 +48,7 @@ def main() -> None:
         for name, one in made.items()
     }
     found |= {"closeness": closeness(made["full"], made["reduced"]), "machine": chip(pipe.device)}
-    found |= {"weights": weights(), "about": about(pipe.device, "diffusers")}
+    found |= {**weights_of(EMBEDDED), "about": about(pipe.device, "diffusers")}
     (folder / "example.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     print(
         verdict(found["full"]["seconds"] / found["reduced"]["seconds"], found["closeness"]["psnr"]), found["closeness"]

@@ -5,14 +5,18 @@
 It shows the page as it opens, with the example that example.py makes: run that first.
 """
 
+import io
+import json
 import shutil
 import socket
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from todome.tools.app.server import Address, serve_page
 from todome.tools.generate import Settings
+from todome.tools.pipelines import EMBEDDED, weights_of
 
 
 def free_port() -> int:
@@ -27,8 +31,9 @@ def take_picture(url: str, file: Path) -> None:
         tab = browser.new_page(viewport={"width": 1280, "height": 720}, device_scale_factor=1.5)
         tab.goto(url)
         tab.get_by_text("on this machine").wait_for(timeout=120_000)
-        tab.screenshot(path=file, type="jpeg", quality=88)
+        seen = Image.open(io.BytesIO(tab.screenshot()))
         browser.close()
+    seen.convert("RGB").save(file, quality=88, comment=json.dumps(weights_of(EMBEDDED)))
 
 
 def main() -> None:

@@ -15,25 +15,27 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from fidelity_tables import Row, group_of, is_dense, name_of, speedup  # noqa: E402
 
-SERIES = {  # what the name of a row begins with: label, colour, marker
-    "dither": ("todome, dithered", "#0969da", "o"),
-    "fixed": ("ToDo, fixed", "#bf8700", "s"),
-    "tomesd": ("ToMe, tomesd", "#cf222e", "^"),
-    "dense,": ("fewer dense steps", "#57606a", "D"),
+LEFT, RIGHT, ABOVE = {"xytext": (-7, -3), "ha": "right"}, {"xytext": (7, -3)}, {"xytext": (4, 6)}  # of the names
+SERIES = {  # what the name of a row begins with: label, colour, marker, place of the names
+    "dither": ("todome, dithered", "#0969da", "o", ABOVE),
+    "fixed": ("ToDo, fixed", "#bf8700", "s", LEFT),
+    "tomesd": ("ToMe, tomesd", "#cf222e", "^", RIGHT),
+    "dense,": ("fewer dense steps", "#57606a", "D", RIGHT),
 }
 PANELS = {(256, "dpm++", 25): "256 px: 4,096 tokens", (512, "dpm++", 25): "512 px: 16,384 tokens"}
 
 
 def draw(axes: plt.Axes, rows: list[Row], all_rows: list[Row], title: str) -> None:
-    for head, (label, colour, marker) in SERIES.items():
+    for head, (label, colour, marker, place) in SERIES.items():
         points = [(speedup(row, all_rows), row["psnr"], name_of(row)) for row in rows if name_of(row).startswith(head)]
         if not points:
             continue
         xs, ys, _ = zip(*points, strict=True)
         axes.scatter(xs, ys, 44, color=colour, marker=marker, label=label, zorder=3)
         for x, y, name in points:
-            axes.annotate(short(name), (x, y), (5, 5), textcoords="offset points", fontsize=8, color=colour)
-    axes.set(title=title, xlabel="speed-up of the denoiser over dense")
+            free = {**LEFT, "xytext": (-6, 1)} if "dither" in name and "stop" in name else place
+            axes.annotate(short(name), (x, y), textcoords="offset points", fontsize=8, color=colour, **free)
+    axes.set(title=title, xlabel="speed-up over dense")
     axes.grid(color="#d0d7de", linewidth=0.6)
     axes.margins(x=0.14, y=0.1)
     axes.spines[["top", "right"]].set_visible(False)

@@ -24,7 +24,7 @@ import torch
 from checkpoints import has_weights, log, read_state, read_weights, write_state, write_weights
 from diffusers.models.resnet import ResnetBlock2D
 from diffusers.models.transformers.transformer_2d import Transformer2DModel
-from models import TOKENS, make_autoencoder, make_scheduler, make_text_encoder, make_tokenizer, make_unet
+from models import TOKENS, make_autoencoder, make_scheduler, make_text_encoder, make_tokenizer, make_unet, unet_changes
 from noise import make_path
 from optimising import Muon, take_step
 from photos import SIDE, cut, load_photos
@@ -80,7 +80,7 @@ class Trainer:
 
     def __init__(self, run: Path, device: str, rate: float = 1.0) -> None:
         self.run, self.device = run, device
-        self.unet: Any = make_unet()
+        self.unet: Any = make_unet(**unet_changes(run))
         self.tokenizer = make_tokenizer(vocabulary())
         self.text_encoder: Any = make_text_encoder(self.tokenizer)
         self.unet.to(device, memory_format=torch.channels_last)
@@ -232,10 +232,11 @@ def main() -> None:
     parser.add_argument(
         "--rate", type=float, default=1.0, help="share of the rates, for a run that begins with weights"
     )
+    parser.add_argument("--seed", type=int, default=0, help="of the first weights and of the noise")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
-    torch.manual_seed(0)
+    torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.benchmark = True
     trainer = Trainer(options.run, options.device, options.rate)

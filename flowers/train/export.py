@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from checkpoints import read_weights
 from diffusers import StableDiffusionPipeline
-from models import make_autoencoder, make_scheduler, make_text_encoder, make_tokenizer, make_unet
+from models import make_autoencoder, make_scheduler, make_text_encoder, make_tokenizer, make_unet, unet_changes
 from safetensors.torch import load_file, save_file
 from words import vocabulary
 
@@ -24,7 +24,7 @@ def assemble(run: Path | None) -> StableDiffusionPipeline:
     """The pipeline with the weights of a run, or with random ones."""
     tokenizer = make_tokenizer(vocabulary())
     parts: dict[str, Any] = {
-        "unet": make_unet(),
+        "unet": make_unet(**unet_changes(run)),
         "vae": make_autoencoder(),
         "text_encoder": make_text_encoder(tokenizer),
     }

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from diffusers import AutoencoderTiny, DPMSolverMultistepScheduler, UNet2DConditionModel
@@ -46,16 +47,22 @@ def make_text_encoder(tokenizer: CLIPTokenizer) -> CLIPTextModel:
     )
 
 
-def make_unet() -> UNet2DConditionModel:
-    heads: Any = (4, 4, 6)  # a tuple of any length, in spite of its type
-    return UNet2DConditionModel(
-        sample_size=64,  # 256 px: 4096 tokens at level 1, as SD 1.5 has at 512 px
-        block_out_channels=(64, 128, 192),
-        down_block_types=("CrossAttnDownBlock2D",) * 3,
-        up_block_types=("CrossAttnUpBlock2D",) * 3,
-        attention_head_dim=heads,  # the number of heads, in spite of its name
-        cross_attention_dim=TEXT_CHANNELS,
-    )
+def make_unet(**changes: Any) -> UNet2DConditionModel:
+    config: dict[str, Any] = {
+        "sample_size": 64,  # 256 px: 4096 tokens at level 1, as SD 1.5 has at 512 px
+        "block_out_channels": (64, 128, 192),
+        "down_block_types": ("CrossAttnDownBlock2D",) * 3,
+        "up_block_types": ("CrossAttnUpBlock2D",) * 3,
+        "attention_head_dim": (4, 4, 6),  # the number of heads, in spite of its name
+        "cross_attention_dim": TEXT_CHANNELS,
+    }
+    return UNet2DConditionModel(**config | changes)
+
+
+def unet_changes(run: Path | None) -> dict[str, Any]:
+    """Fields of the UNet that a run has others of, from its file unet.json, where it has one."""
+    path = run and run / "unet.json"
+    return json.loads(path.read_text()) if path and path.is_file() else {}
 
 
 def make_autoencoder() -> AutoencoderTiny:

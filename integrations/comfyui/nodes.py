@@ -2,9 +2,11 @@
 
 import math
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from todome import Downsample, Merge
+from todome import Downsample, Merge, Plan
 from todome.hosts.comfy import patched
 from todome.reductions import Level, Reduction
 from todome.steps.sigmas import SigmaWindow
@@ -68,7 +70,18 @@ class TokenDownsampling(ModelNode):
             "start_percent": START,
             "stop_percent": STOP,
         }
-        return {"required": required, "hidden": HIDDEN}
+        plan = (
+            "The file that todome tune wrote for this model: a factor for each layer, instead of factor and phase. "
+            "Empty: no plan."
+        )
+        optional = {"plan_file": ("STRING", {"default": "", "tooltip": plan})}  # workflows of before go without
+        return {"required": required, "optional": optional, "hidden": HIDDEN}
+
+    @classmethod
+    def IS_CHANGED(cls, plan_file: str = "", **others: Any) -> str:  # noqa: N802
+        """Another text where the file has changed: ComfyUI runs a node again when this differs."""
+        path = Path(plan_file.strip())
+        return path.read_text(encoding="utf-8", errors="replace") if plan_file.strip() and path.is_file() else ""
 
     def patch(
         self,
@@ -79,8 +92,13 @@ class TokenDownsampling(ModelNode):
         phase: Any,
         start_percent: float,
         stop_percent: float,
+        plan_file: str = "",
         node_id: str | None = None,
     ) -> tuple[Any]:
+        if plan_file.strip():
+            plan = Plan.load(plan_file.strip())
+            window = {"start": max(plan.start, start_percent), "stop": min(plan.stop, stop_percent)}
+            return reduced(model, replace(plan, **window), node_id)
         factors = "auto" if factor == "auto" else by_level(factor_level_1, factor_level_2, off=1)
         return reduced(model, Downsample(factors, phase, start_percent, stop_percent), node_id)
 
@@ -141,6 +159,7 @@ class NodeText:
 
     def __call__(self, level: Level) -> None:
         whole = all(left == math.prod(grid) for grid, left in level.grids.items())
+        whole = whole and not isinstance(self.reduction, Plan)
         more = ': nothing is reduced at this size. Set factor to "per level" to reduce all the same' if whole else ""
         line = self.lines[level.level] = self.reduction.describe(level) + more
         print(f"todome: {line}", flush=True)
@@ -153,7 +172,8 @@ class NodeText:
 def reduced(model: Any, reduction: Reduction, node_id: str | None) -> tuple[Any]:
     """A clone of the model. The window as noise levels is for ComfyUI before 2025, which does not tell its schedule."""
     sampling = model.object_patches.get("model_sampling", model.model.model_sampling)
-    window = SigmaWindow(*(float(sampling.percent_to_sigma(share)) for share in (reduction.start, reduction.stop)))
+    shares = (reduction.start, reduction.stop, *([reduction.switch] if isinstance(reduction, Plan) else []))
+    window = SigmaWindow(*(float(sampling.percent_to_sigma(share)) for share in shares))
     return (patched(model, reduction, NodeText(reduction, node_id), window),)
 
 

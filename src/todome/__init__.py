@@ -8,40 +8,33 @@ from .patch import Patch, apply, remove
 from .reductions import Downsample, Merge
 
 if typing.TYPE_CHECKING:
+    from .plan import Plan
     from .tomesd import apply_patch, remove_patch
     from .tools.measuring.evaluation import evaluate
     from .tools.measuring.explanation import explain
     from .tools.measuring.speed import bench
+    from .tools.tuning.tuner import tune
 
-__all__ = [
-    "Downsample",
-    "Merge",
-    "NothingToReduce",
-    "Patch",
-    "apply",
-    "apply_patch",
-    "bench",
-    "evaluate",
-    "explain",
-    "remove",
-    "remove_patch",
-]
+__all__ = ["Downsample", "Merge", "NothingToReduce", "Patch", "Plan", "apply", "apply_patch", "bench", "evaluate"]
+__all__ += ["explain", "remove", "remove_patch", "tune"]
 __version__ = "0.1.0"
 
 _LOADED_LATER = {
-    "apply_patch": "tomesd",
-    "bench": "tools.measuring.speed",
-    "evaluate": "tools.measuring.evaluation",
-    "explain": "tools.measuring.explanation",
-    "remove_patch": "tomesd",
+    "plan": ["Plan"],
+    "tomesd": ["apply_patch", "remove_patch"],
+    "tools.measuring.evaluation": ["evaluate"],
+    "tools.measuring.explanation": ["explain"],
+    "tools.measuring.speed": ["bench"],
+    "tools.tuning.tuner": ["tune"],
 }
 
 
 def __getattr__(name: str) -> typing.Any:
     """Names outside of the core are imported when they are first used, so `import todome` stays light."""
-    if name not in _LOADED_LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_LOADED_LATER[name]}", __name__), name)
+    for module, names in _LOADED_LATER.items():
+        if name in names:
+            return getattr(importlib.import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

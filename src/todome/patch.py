@@ -11,9 +11,8 @@ from torch import nn
 from .errors import invalid_value
 from .hooks.modules import Context, clocks_on, remove_hooks, unwrapped
 from .hooks.state import GraphInputs, ThreadState
-from .reductions import Downsample, Level, Reduction, layer_table
+from .reductions import Downsample, Level, Merge, Reduction, layer_table
 from .steps.clock import Clock, can_be_followed
-from .tokens.layout import grids_in
 from .tokens.tables import TableCache
 
 
@@ -60,10 +59,9 @@ class Patch:
             raise nothing_to_reduce(target if is_pipeline(target) else unwrapped(given[0]), given)
         self.reduction, self._layers = reduction, [layer for _, layer in found]
         self.models = list(dict.fromkeys(model for model, _ in found))
-        self._settings = reduction.levels(max(layer.level for layer in self._layers))
+        self._settings = reduction.settings(self._layers)
         self._check()
-        settings = [self._settings.get(layer.level) for layer in self._layers]
-        self._tables = TableCache(functools.partial(layer_table, reduction, settings))
+        self._tables = TableCache(functools.partial(layer_table, reduction, self._settings))
         self.clock = self._new_clock(target, scheduler)
         self._add_hooks([model for model, _ in found])
         if any(map(is_compiled, given)):
@@ -71,9 +69,9 @@ class Patch:
 
     def _check(self) -> None:
         """Refuses what could not work, before anything is changed."""
-        if isinstance(self.reduction, Downsample):
-            for layer in self._layers:
-                if layer.level in self._settings:
+        if not isinstance(self.reduction, Merge):
+            for layer, setting in zip(self._layers, self._settings, strict=False):
+                if setting is not None:
                     layer.check(layer.attention)
 
     def _new_clock(self, target: Any, scheduler: Any) -> Clock:
@@ -97,13 +95,14 @@ class Patch:
         from .hooks.merging import MergedTokens
         from .hooks.root import RootHook
 
-        hook = KeptKeys if isinstance(self.reduction, Downsample) else MergedTokens
+        hook = MergedTokens if isinstance(self.reduction, Merge) else KeptKeys
         state, said = ThreadState(), set()
         for model in self.models:
-            context = Context(self.clock, self._tables, state, said, GraphInputs(model))
+            later = len(self._layers) if len(self._settings) > len(self._layers) else 0
+            context = Context(self.clock, self._tables, state, said, GraphInputs(model), later)
             readers: dict[nn.Module, GridReader] = {}
             for number, layer in enumerate(self._layers):
-                if model_of_layer[number] is model and layer.level in self._settings:
+                if model_of_layer[number] is model and self._settings[number] is not None:
                     if layer.holder not in readers:
                         readers[layer.holder] = GridReader(layer, context)
                     hook(layer, number, readers[layer.holder], context)
@@ -143,10 +142,10 @@ class Patch:
 
     def _level(self, level: int) -> Level:
         numbers = [number for number, layer in enumerate(self._layers) if layer.level == level]
-        setting, layouts = self._settings.get(level), self._tables.layouts_of(numbers, self._has_graphs())
-        grids = {grid for layout in layouts for grid in grids_in(layout)}
-        kept = {grid: self.reduction.kept_count(grid, setting) for grid in sorted(grids, reverse=True)}
-        return Level(level, len(numbers), setting, kept)
+        settings = [self._settings[number] for number in numbers]
+        grids = sorted(set(self._tables.grids_of(numbers, self._has_graphs())), reverse=True)
+        kept = {grid: sum(self.reduction.kept_count(grid, s) for s in settings) // len(settings) for grid in grids}
+        return Level(level, len(numbers), self.reduction.summary(settings), kept)
 
     def _has_graphs(self) -> bool:
         """Whether compiled graphs may read the tables, which do not say which ones they read."""

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from .errors import invalid_value
 from .tokens.grid import Grid, Phase, RowTable, downsampling_table, kept_count, smallest_factor
-from .tokens.layout import Layout, grids_in, layout_table
 from .tokens.matching import MatchTable, matching_table
 from .tokens.tables import Table
 
@@ -51,10 +50,11 @@ class Level(NamedTuple):
 
 
 class Reduction(ABC):
-    """What Downsample and Merge have in common: when they are on, and where their randomness comes from."""
+    """What all reductions have in common: when they are on, and where their randomness comes from."""
 
     level_field: ClassVar[str]  # the field that may differ from level to level
     unit: ClassVar[str]  # what there are fewer of: keys, tokens
+    falls = False  # whether its settings change once during a run
     start: float
     stop: float
     seed: int
@@ -68,8 +68,8 @@ class Reduction(ABC):
         """The phase index of this step: which of its members every cell keeps."""
 
     @abstractmethod
-    def levels(self, available: int) -> Mapping[int, Any]:
-        """The setting of each level that is to be reduced, of the `available` ones."""
+    def settings(self, layers: Sequence[Any]) -> list[Any]:
+        """The setting of each layer of a model, None where it stays dense; then, if there are any, those of later."""
 
     @abstractmethod
     def kept_count(self, grid: Grid, setting: Any) -> int:
@@ -84,6 +84,20 @@ class Reduction(ABC):
         done = step + 1e-6  # so that 0.1 + 0.2 of 10 steps are 3
         return self.start * steps <= done < self.stop * steps
 
+    def is_late(self, step: int, steps: int) -> bool:
+        """Whether a step of so many has the settings of later."""
+        return False
+
+    def window_error(self, where: str, remedy: str) -> Exception:
+        """The error for a window where nothing tells which step of a run a call is."""
+        names = ("start", "stop", *["switch"] * self.falls)
+        given, allowed = tuple(getattr(self, name) for name in names), (0.0, 1.0, 1.0)[: len(names)]
+        return invalid_value(f"({', '.join(names)})", given, f"{allowed} {where}", remedy, RuntimeError)
+
+    def summary(self, settings: Sequence[Any]) -> Any:
+        """The settings of the layers of one level, for people."""
+        return settings[0]
+
     def describe(self, level: Level) -> str:
         """A line about one level, for people."""
         head = f"level {level.level}, {level.layers} layer{'s' * (level.layers != 1)}: "
@@ -92,13 +106,13 @@ class Reduction(ABC):
         grids = [f"{format_grid(grid)} = {math.prod(grid)} -> {left} {self.unit}" for grid, left in level.grids.items()]
         return head + f"{self.level_field} {level.setting}, " + ("; ".join(grids) or "not called yet")
 
-    def _check_common(self) -> None:
-        for field in ("start", "stop"):
-            value = getattr(self, field)
+    def _check_common(self, *fractions: str) -> None:
+        for name in ("start", "stop", *fractions):
+            value = getattr(self, name)
             if not is_number(value) or not 0 <= value <= 1:
                 allowed, remedy = "a fraction of the steps from 0 to 1", "start=0, stop=1 is the whole run"
-                raise invalid_value(field, value, allowed, remedy)
-            object.__setattr__(self, field, plain_number(value))
+                raise invalid_value(name, value, allowed, remedy)
+            object.__setattr__(self, name, plain_number(value))
         if self.start > self.stop:
             remedy = f"Swap them, or raise stop to {self.start} or more"
             raise invalid_value("start", self.start, f"at most stop, which is {self.stop}", remedy)
@@ -107,8 +121,20 @@ class Reduction(ABC):
         object.__setattr__(self, "seed", int(self.seed))
 
 
+class LevelReduction(Reduction):
+    """Reduction whose layers of one level have the same setting."""
+
+    @abstractmethod
+    def levels(self, available: int) -> Mapping[int, Any]:
+        """The setting of each level that is to be reduced, of the `available` ones."""
+
+    def settings(self, layers: Sequence[Any]) -> list[Any]:
+        levels = self.levels(max(layer.level for layer in layers))
+        return [levels.get(layer.level) for layer in layers]
+
+
 @dataclass(frozen=True)
-class Downsample(Reduction):
+class Downsample(LevelReduction):
     """Token downsampling: every query attends to 1 key in factor x factor (ToDo, arXiv 2402.13573), dithered.
 
     Args: Important
@@ -181,7 +207,7 @@ class Downsample(Reduction):
 
 
 @dataclass(frozen=True)
-class Merge(Reduction):
+class Merge(LevelReduction):
     """Token merging: similar tokens are averaged before a layer and share its result (ToMe for SD, arXiv 2303.17604).
 
     Args: Important
@@ -283,15 +309,12 @@ def stateless_randint(seed: int, step: int) -> int:
     return random.Random(f"{seed}/{step}").getrandbits(31)
 
 
-def layer_table(reduction: Reduction, settings: Sequence[Any], number: int, layout: Layout) -> Table | None:
+def layer_table(reduction: Reduction, settings: Sequence[Any], number: int, grid: Grid) -> Table | None:
     """The table of a layer, by its number among all layers of a model; None where all of its tokens stay.
 
     Its seed is its own: both halves of a guided batch keep the same rows, two layers do not.
     """
-    setting, seed = settings[number], stateless_randint(reduction.seed, number)
-    if all(reduction.kept_count(grid, setting) == math.prod(grid) for grid in grids_in(layout)):
+    if reduction.kept_count(grid, settings[number]) == math.prod(grid):
         return None
-    if isinstance(reduction, Downsample):
-        return layout_table(layout, lambda grid: reduction.build_table(grid, setting, seed))
-    (grid,) = grids_in(layout)
-    return reduction.build_table(grid, setting, seed)
+    layer = number % (len(settings) // 2) if reduction.falls else number  # the same one, now and later
+    return reduction.build_table(grid, settings[number], stateless_randint(reduction.seed, layer))

@@ -37,7 +37,7 @@ class PageProcess:
 def page_process(files: Path, *options: str) -> Iterator[PageProcess]:
     """Serves a page, with SIGINT ignored as a script with `&` or `nohup` starts it. It is gone afterwards."""
     command = [sys.executable, "-c", COMMAND, "app", "--device=cpu", f"--port={free_port()}", *options]
-    surroundings = {**os.environ, "TMPDIR": str(files), "OMP_NUM_THREADS": "1"}
+    surroundings = {**os.environ, "TMPDIR": str(files)}
     with (files / "log").open("w") as log:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, env=surroundings, preexec_fn=ignore_interrupts

@@ -79,7 +79,7 @@ NAMES = {
         ("factor2", [2], "a number from 1 to 16", DIGITS),
         ("auto", "yes", "on or off", "Set or clear the box"),
         ("stop", 2, "a number from 0 to 1", "Try 1"),
-        ("method", "/etc/passwd", "one of todome, ToDo, ToMe, dense", CHOOSE),
+        ("method", "/etc/passwd", "one of todome, ToDo, ToMe, plan, dense", CHOOSE),
         ("scheduler", "../x", SCHEDULED, CHOOSE),
         ("scheduler", ["ddim"], SCHEDULED, CHOOSE),
         ("model", "/etc", "one of todome-flowers", CHOOSE),

@@ -9,6 +9,8 @@ from PIL import Image
 from small_page import LIMITS, OFFER, SMALL
 from typer.testing import CliRunner
 
+from todome import Plan
+from todome.plan import PlannedLayer
 from todome.tools.app.limits import Limits
 from todome.tools.app.models import Models
 from todome.tools.app.reproduce import command, settings_to_repeat, snippet
@@ -91,3 +93,10 @@ def test_what_they_look_like():
         ").images[0]\n"
         'picture.save("rose.png")\n'
     )
+
+
+def test_a_plan_is_read_from_the_picture_or_from_its_file():
+    plan = Plan({"up.1.0": PlannedLayer(2, 2, 64, (8, 8))})
+    settings = Settings("a tulip", reduction=plan, device="cpu")
+    assert command(settings, "a.png") == "todome generate --like a.png -o again-a.png"
+    assert 'todome.apply(pipe, todome.Plan.load("plan.json"))' in snippet(settings, "a.png")

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # those of several processes would wait for each other
 WORDS = [sys.executable, "-m", "todome", "generate", "a rose", "-o", "rose.png", "--device", "cpu", "--size", "64"]
 
 
@@ -33,7 +32,7 @@ def start() -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def begin(folder: Path, *options: str, **streams: Any) -> subprocess.Popen[str]:
-        common: dict[str, Any] = {"env": os.environ | ONE_THREAD, "preexec_fn": heed_ctrl_c, **streams}
+        common: dict[str, Any] = {"preexec_fn": heed_ctrl_c, **streams}
         started.append(subprocess.Popen([*WORDS, *options], cwd=folder, text=True, **common))
         return started[-1]
 
@@ -57,7 +56,7 @@ def shown_on(terminal: int, until: str = "") -> str:
 def terminal_options() -> tuple[int, dict[str, Any]]:
     """A terminal, and what a process needs to write its errors there."""
     ours, theirs = pty.openpty()
-    return ours, {"stderr": theirs, "env": os.environ | ONE_THREAD | {"TERM": "xterm", "COLUMNS": "100"}}
+    return ours, {"stderr": theirs, "env": os.environ | {"TERM": "xterm", "COLUMNS": "100"}}
 
 
 def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 120) -> None:
@@ -85,7 +84,8 @@ def test_ctrl_c_keeps_what_is_done_and_says_so(start, tmp_path):
     ordered = [f"rose-{i}.png" for i in range(1, len(kept) + 1)]
     assert sorted(ordered) == kept  # nothing half-written beside them
     assert err == f"Interrupted. Kept: {', '.join(ordered)}.\n"
-    assert [line.split(":")[0] for line in out.splitlines()] == ordered
+    said = [line.split(":")[0] for line in out.splitlines()]
+    assert said in (ordered, ordered[:-1])  # the last may have been written in that moment
 
 
 def test_ctrl_c_before_anything_is_done(start, tmp_path):
@@ -132,7 +132,7 @@ def test_a_disk_without_room_is_refused_first(start, small_disk):
 
 
 def test_a_disk_that_is_full_in_the_end(start, small_disk):
-    process = start(small_disk, "--count", "2", "--steps", "60", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = start(small_disk, "--count", "2", "--steps", "30", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_for(small_disk / "rose-1.png", process)
     (small_disk / "other").write_bytes(bytes(shutil.disk_usage(small_disk).free))
     out, err = process.communicate(timeout=120)
@@ -145,13 +145,13 @@ def test_a_disk_that_is_full_in_the_end(start, small_disk):
 def test_on_a_terminal_it_shows_what_it_does_and_the_time_left(start, tmp_path):
     """And in a pipe beside it nothing but the result."""
     terminal, options = terminal_options()
-    process = start(tmp_path, "--steps", "30", stdout=subprocess.PIPE, **options)
+    process = start(tmp_path, "--steps", "15", stdout=subprocess.PIPE, **options)
     os.close(options["stderr"])
     shown = shown_on(terminal)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0, shown
     assert "Loading todome-flowers" in shown
-    assert re.search(r"Drawing rose\.png .* \d+/30 \d+:\d\d", shown)
+    assert re.search(r"Drawing rose\.png .* \d+/15 \d+:\d\d", shown)
     assert "Decoding rose.png" in shown
     assert out.startswith("rose.png: 64x64 pixels in ")
     assert "\x1b" not in out

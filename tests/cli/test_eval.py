@@ -9,6 +9,7 @@ import pytest
 
 from todome.tools.measuring.evaluation import FLOWERS
 from todome.tools.measuring.runs import Evaluation, EvaluationRow, Plan, read_results
+from todome.tools.measuring.verdict import THRESHOLDS
 
 SMALL = ("--size", "32", "-n", 2, "--steps", 1)
 pytestmark = pytest.mark.filterwarnings("default:LPIPS is left out")  # a note of the command
@@ -43,7 +44,7 @@ def test_a_table_and_the_pictures(run, opened_once):
     assert re.search(ROW.format("dense", "-", "-", "-", "-"), result.stdout)
     for name in ("todome 2", "tome 0.5"):
         assert re.search(ROW.format(name, *[r"[\d.]+"] * 4), result.stdout)
-    end = "\n\nDense is full attention. A PSNR to it above 40 dB is hard to see.\nPictures: todome-eval/pictures\n"
+    end = f"\n\nDense is full attention. {THRESHOLDS}\nPictures: todome-eval/pictures\n"
     assert result.stdout.endswith(f"{end}Next: todome report todome-eval\n")
     assert result.stderr == "Note: LPIPS is left out. LPIPS has no weights.\n"
     assert len(list(Path("todome-eval/pictures").rglob("*.png"))) == 6
@@ -75,7 +76,7 @@ def test_what_is_asked_for_by_default(run, asked):
     methods = ("todome:2", "todo:2", "tome:0.5")
     assert plan == Plan(FLOWERS, methods, sizes=((256, 256),), guidance=3.0)
     files: dict[str, Any] = {"out": Path("todome-eval"), "lpips": None, "inception": None, "pipe": None}
-    assert options == {**files, "fid": False, "device": "auto", "dtype": "auto"}
+    assert options == {**files, "fid": False, "device": "auto", "dtype": "auto", "engine": None}
 
 
 def test_every_option_is_passed_on(run, asked):
@@ -90,7 +91,7 @@ def test_every_option_is_passed_on(run, asked):
     sizes = [(512, 512), (640, 512)]
     assert plan == Plan(["a"], ["todo:2", "tome"], model="any", sizes=sizes, real="photos", **drawn)
     files: dict[str, Any] = {"out": Path("b"), "lpips": Path("l.ckpt"), "inception": Path("i.pt"), "pipe": None}
-    assert options == {**files, "fid": True, "device": "cpu", "dtype": "bfloat16"}
+    assert options == {**files, "fid": True, "device": "cpu", "dtype": "bfloat16", "engine": None}
 
 
 def test_the_table_of_tome(run, asked):

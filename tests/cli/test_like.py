@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from todome import Downsample
+from todome.tools.cli import main
 from todome.tools.generate import Generated, Settings, settings_of
 from todome.tools.pictures import write_png
 
@@ -46,16 +48,40 @@ def test_the_device_is_not_the_picture_s(run, opened_once):
     assert run(*AGAIN, "--force").exit_code == 0
 
 
+@pytest.fixture
+def terminal() -> Iterator[Callable[[str], int]]:
+    """Types an answer, and gives the end of a terminal at which it can be read."""
+    ends: list[int] = []
+
+    def typed(answer: str) -> int:
+        ends.extend(os.openpty())
+        os.write(ends[0], f"{answer}\n".encode())
+        return ends[1]
+
+    yield typed
+    for end in ends:
+        os.close(end)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="there are no pseudo-terminals")
-@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
-def test_on_a_terminal_it_asks(run, folder, answer, code):
+def test_on_a_terminal_it_asks(run, folder, terminal):
     picture(str(folder))
-    terminal, end = os.openpty()
-    os.write(terminal, f"{answer}\n".encode())
     words = [sys.executable, "-m", "todome", *AGAIN, "--device", "cpu"]
-    done = subprocess.run(words, stdin=end, capture_output=True, text=True, check=False)
-    os.close(terminal)
-    os.close(end)
+    done = subprocess.run(words, stdin=terminal("n"), capture_output=True, text=True, check=False)
     assert done.stderr.startswith(f"'one.png' names the model {str(folder)!r}. Use it? [y/N]:")
-    assert done.returncode == code, done.stderr
-    assert Path("again.png").exists() == (answer == "y")
+    assert done.returncode == 1, done.stderr
+    assert not Path("again.png").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no pseudo-terminals")
+def test_a_model_that_is_agreed_to_is_used(run, folder, terminal, monkeypatch, capsys):
+    """In this process: another one would import diffusers for as long as all else here takes."""
+    picture(str(folder))
+    monkeypatch.setattr(sys, "argv", ["todome", *AGAIN, "--device", "cpu"])
+    with open(terminal("y"), closefd=False) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().err.startswith(f"'one.png' names the model {str(folder)!r}. Use it? [y/N]:")
+    assert settings_of(Path("again.png")).model == str(folder)

@@ -14,9 +14,10 @@ from todome.tools.pipelines import find_model
 CPU = torch.device("cpu")
 DRAW = """
 import resource, torch
+from todome import Downsample
 from todome.tools.generate import Settings, make_picture
 torch.set_num_threads(1)
-make_picture(Settings("a rose", size=({side}, {side}), steps=1, guidance=3.0, device="cpu"))
+make_picture(Settings("a rose", size=({side}, {side}), steps=1, guidance=3.0, device="cpu", reduction=Downsample(4)))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 

@@ -4,7 +4,6 @@ import signal
 import socket
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,9 +179,20 @@ def test_the_page_opens_it(files):
         port = str(free.getsockname()[1])
     model = str(files / "sd1.safetensors")
     words = [sys.executable, "-m", "todome", "app", "--model", model, "--device", "cpu", "--port", port]
-    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which tests in the background do not
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=heeding) as page:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as page:
         assert page.stdout
         assert page.stdout.readline() == f"{model} is at http://127.0.0.1:{port}/\n"
-        page.send_signal(signal.SIGINT)
+        page.send_signal(signal.SIGTERM)
         assert page.stdout.read() == "Ctrl+C ends it.\nClosed.\n"
+
+
+def test_a_checkpoint_is_tuned(files, tmp_path, monkeypatch):
+    monkeypatch.setattr("todome.tools.tuning.layer_times.ROUNDS", 1)
+    monkeypatch.setattr("todome.tools.tuning.tuner.PATIENCE", 0.0)
+    size: Any = {"height": 64, "width": 64, "steps": 2, "calibration": 1, "held_out": 1}
+    checkpoint = str(files / "sd1.safetensors")
+    plan = todome.tune(checkpoint, ["a rose", "a fox"], keep=20, **size, device="cpu", out=tmp_path)
+    assert plan.measured["model"] == checkpoint
+    pipe = open_pipeline(checkpoint, "cpu")
+    with todome.apply(pipe, plan):
+        pass

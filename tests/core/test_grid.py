@@ -18,6 +18,7 @@ from todome.tokens.grid import (
     kept_rows,
     leftover_rows,
     smallest_factor,
+    tile_of,
 )
 
 laws = settings(deadline=None, max_examples=60)
@@ -269,3 +270,19 @@ def test_leftover_rows_are_right_of_and_below_the_whole_strides(grid, stride):
     whole = grid[0] // stride[0] * stride[0], grid[1] // stride[1] * stride[1]
     expected = [r * grid[1] + c for r in range(grid[0]) for c in range(grid[1]) if r >= whole[0] or c >= whole[1]]
     assert leftover_rows(grid, stride).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("grid", "tiles", "tile"),
+    [
+        ((16, 24), 1, (16, 24)),
+        ((16, 9), 2, (8, 9)),
+        ((15, 8), 2, (15, 4)),
+        ((16, 24), 4, None),  # 2 x 2, 1 x 4 or 4 x 1
+        ((15, 8), 4, (15, 2)),
+        ((15, 9), 2, None),
+        ((7, 5), 35, (1, 1)),
+    ],
+)
+def test_tiles_are_told_where_there_is_one_way_to_cut(grid, tiles, tile):
+    assert tile_of(grid, tiles) == tile

@@ -15,7 +15,7 @@ def figures_of(row: str) -> list[float]:
 
 
 def test_the_refusal_quotes_the_page():
-    fixed, dithered, dense = map(int, re.findall(r"\b(8|16|49)\b", REASON))
+    fixed, dithered, dense = map(int, re.findall(r"\b(8|16|39)\b", REASON))
     assert all(int(figure) == fixed for figure in figures_of("the corner of each 2 x 2 cell (ToDo)"))
     assert all(int(figure) == dithered for figure in figures_of("dithered keys, factor 2"))
     assert f"keeps {dense} dB with dithered keys at factor 2" in (ROOT / PAGE).read_text()

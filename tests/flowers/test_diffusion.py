@@ -1,12 +1,14 @@
 """Training of the UNet and the text encoder: stages, rates, prompts, and going on where it was cut."""
 
 import argparse
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
 
 import checkpoints
 import diffusion
+import export
 import pytest
 import torch
 from diffusion import Prompts, Trainer
@@ -14,6 +16,8 @@ from models import make_tokenizer
 from prepared import read_prompts
 from runs import ITERATIONS, STAGES, logged, state_of
 from words import vocabulary
+
+from todome.hosts import find_layers
 
 
 def begun(run: Path) -> Trainer:
@@ -138,3 +142,17 @@ def test_prompts_of_a_batch_are_captions_or_empty(ready):
     captions = {tuple(row) for row in rows[2].tolist()}
     assert all(tuple(row[: rows.shape[2]]) in captions for row in tokens[~empty].tolist())
     assert tokens[:, rows.shape[2] :].unique().tolist() == [tokenizer.eos_token_id]
+
+
+def test_a_run_has_its_own_unet_and_the_pipeline_too(tmp_path):
+    second = json.loads((Path(diffusion.__file__).parent / "second-unet.json").read_text())
+    small = second | {"block_out_channels": [8, 16, 16], "norm_num_groups": 4, "attention_head_dim": 2}
+    (tmp_path / "unet.json").write_text(json.dumps(small))
+    trainer = Trainer(tmp_path, "cpu")
+    assert [layer.name for layer in find_layers(trainer.unet) if layer.level == 1][:2] == ["down.1.0", "down.1.1"]
+    assert len(find_layers(trainer.unet)) == 5 * 2 + 5 * 4 + 4
+    trainer.save()
+    checkpoints.write_weights(tmp_path, "vae", export.make_autoencoder().state_dict())
+    pipe = export.assemble(tmp_path)
+    assert pipe.unet.config.block_out_channels == [8, 16, 16]
+    assert all(a.equal(b) for a, b in zip(pipe.unet.parameters(), [p.half() for p in trainer.average], strict=False))

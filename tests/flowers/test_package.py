@@ -1,6 +1,6 @@
 """The embedded model as it is shipped: complete, small, without pickles, trained, and an ordinary pipeline."""
 
-# The comments "measured" are about weights: c080832a61694cbe
+# The comments "measured" are about weights: ca5835b65505024d
 
 import json
 import math
@@ -19,6 +19,7 @@ import todome
 from todome.tools.metrics import psnr
 from todome.tools.quiet import quiet_loading
 from todome.tools.schedulers import SCHEDULERS, use_scheduler
+from todome.tools.tuning.layers import fingerprint
 
 FILES = {
     "model_index.json",
@@ -235,3 +236,11 @@ def test_an_unknown_word_changes_far_less_than_another_colour(flowers, prompt, w
         return math.sqrt(sum(squared))
 
     assert change(with_unknown) < change(other_colour) / 3  # measured: a ninth or less
+
+
+def test_plans_are_of_the_shipped_unet(flowers):
+    for path in todome_flowers.plans():
+        plan = todome.Plan.load(path)
+        assert plan.measured["fingerprint"] == fingerprint(flowers.unet), f"{path.name} was measured with other weights"
+        with todome.apply(flowers, plan):
+            pass

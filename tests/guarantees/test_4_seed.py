@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from promises import among, both, gradients, over, over_zoo, reduced
+from promises import BLOCKS, among, both, gradients, over, over_blocks, reduced
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 from versions import needs_kept_notes
-from zoo import ZOO, Host, ldm_unet, noise, picture, recorded, reduced_everywhere, run
+from zoo import Host, ldm_unet, noise, picture, recorded, reduced_everywhere, run
 
 import todome
 from todome import Downsample, Merge
 
 
 @both
-@over_zoo
+@over_blocks
 def test_the_same_step_gives_the_same_output(host: Host, kind: type):
     target = host.build()
     patch = todome.apply(target, reduced_everywhere(kind, host))
@@ -32,7 +32,7 @@ def test_the_same_step_gives_the_same_output(host: Host, kind: type):
 
 
 @both
-@over_zoo
+@over_blocks
 def test_another_seed_gives_another_output(host: Host, kind: type):
     target = host.build()
     assert not torch.equal(reduced(host, target, kind), reduced(host, target, kind, seed=1))
@@ -49,7 +49,7 @@ def test_the_same_seed_gives_the_same_picture(pipe: Any, reduction: Any):
 
 
 @both
-@over_zoo
+@over_blocks
 def test_both_halves_of_a_batch_get_the_same_choice(host: Host, kind: type):
     inputs = host.inputs(1)
     twice = tree_map(lambda x: x.repeat(2, *[1] * (x.ndim - 1)) if isinstance(x, Tensor) and x.ndim else x, inputs)
@@ -85,7 +85,7 @@ def with_checkpoints(host: Host) -> Any:
 
 
 CHECKPOINTED = [
-    host for host in ZOO if getattr(host.build(), "_supports_gradient_checkpointing", False) or host.name == "ldm1"
+    host for host in BLOCKS if getattr(host.build(), "_supports_gradient_checkpointing", False) or host.name == "ldm1"
 ]
 over_checkpointed = over(CHECKPOINTED)
 # ldm's own checkpoint asks for autocast on a GPU, in the way of years ago.
@@ -134,7 +134,7 @@ def rng_states() -> list[Any]:
     return [torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())]
 
 
-@over_zoo
+@over_blocks
 @pytest.mark.parametrize("reduction", [Downsample(factor=2), Downsample(factor=2, phase="random"), Merge()], ids=str)
 def test_the_global_generators_are_untouched(host: Host, reduction: Any):
     target = host.build()

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from versions import compile_blocks, needs_hooks_in_graphs, needs_shared_graphs
-from zoo import Host, host_named, mini_unet, run, small_unet, unet_inputs
+from zoo import Host, host_named, mini_sdxl, mini_unet, run, small_unet, unet_inputs
+from zoo.inputs import sdxl_inputs
 
 import todome
 from todome import Downsample, Merge
@@ -43,20 +44,24 @@ def assert_same_run(compiled: list[Tensor], eager: list[Tensor]) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def eager_run(reduction: Any, **inputs: Any) -> list[Tensor]:
-    model = mini_unet()
-    return steps_of(model, todome.apply(model, reduction), **inputs)
+def two_layers() -> Any:
+    return mini_unet(transformer_layers_per_block=2)
+
+
+def eager_run(reduction: Any, build: Callable[[], Any] = mini_unet) -> list[Tensor]:
+    model = build()
+    return steps_of(model, todome.apply(model, reduction))
 
 
 @over_reductions
 def test_a_run_is_one_graph_and_equal_to_eager(reduction: Any, counter: CompileCounterWithBackend):
-    model = mini_unet()
+    model = two_layers()
     patch = todome.apply(model, reduction)
     compiled = torch.compile(model, fullgraph=True, backend=counter)
     with torch._dynamo.config.patch(error_on_recompile=True):
         outputs = steps_of(compiled, patch)
     assert counter.frame_count == 1
-    assert_same_run(outputs, eager_run(reduction))
+    assert_same_run(outputs, eager_run(reduction, two_layers))
 
 
 def test_a_bare_model_dithers_with_every_timestep_of_the_one_graph(counter: CompileCounterWithBackend):
@@ -110,7 +115,7 @@ def test_model_compile_is_one_graph_too(reduction: Any, tracer: CompileCounterWi
 
 @pytest.mark.parametrize("reduction", [Downsample(factor=2), Downsample(factor=2, stop=0.5), Merge()], ids=str)
 def test_compile_repeated_blocks(reduction: Any, counter: CompileCounterWithBackend):
-    model = mini_unet()
+    model = two_layers()
     patch = todome.apply(model, reduction)
     compile_blocks(model, fullgraph=True, backend=counter)
     outputs = steps_of(model, patch)
@@ -118,14 +123,14 @@ def test_compile_repeated_blocks(reduction: Any, counter: CompileCounterWithBack
     with torch._dynamo.config.patch(error_on_recompile=True):
         steps_of(model, patch)
     assert counter.frame_count == compiled
-    assert_same_run(outputs, eager_run(reduction))
+    assert_same_run(outputs, eager_run(reduction, two_layers))
 
 
 @needs_shared_graphs
 @both
 def test_compile_repeated_blocks_of_a_deep_model(reduction: Any, counter: CompileCounterWithBackend):
     """SDXL has 10 blocks at its first level alone, and torch gives up on a function that it compiled 8 times."""
-    deep = lambda: mini_unet(transformer_layers_per_block=5)  # noqa: E731
+    deep = lambda: mini_unet(transformer_layers_per_block=10)  # noqa: E731
     eager = steps_of(plain := deep(), todome.apply(plain, reduction), 2)
     model = deep()  # another one: a patch that has met its grids already would have its tables made
     patch = todome.apply(model, reduction)
@@ -134,7 +139,7 @@ def test_compile_repeated_blocks_of_a_deep_model(reduction: Any, counter: Compil
 
 
 @both
-@pytest.mark.parametrize("host", [host_named(name) for name in ("sdxl", "sgm")], ids=str)
+@pytest.mark.parametrize("host", [Host("sdxl", mini_sdxl, sdxl_inputs), host_named("sgm")], ids=str)
 def test_other_hosts_are_one_graph_too(host: Host, reduction: Any, tracer: CompileCounterWithBackend):
     model = host.build()
     patch = todome.apply(model, reduction)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from diffusers import ModelMixin
-from promises import among, both, hook_tables, over, over_zoo
+from promises import among, both, hook_tables, over, over_blocks
 from zoo import ZOO, Host, picture, reduced_everywhere
 
 import todome
@@ -46,7 +46,7 @@ def assert_copy_stands_alone(host: Host, kind: type, copied: Callable[[Any], Any
 
 
 @pytest.mark.parametrize(("copied", "kind"), [(copy.deepcopy, Downsample), (pickled, Merge)])
-@over_zoo
+@over_blocks
 def test_a_copy_stays_reduced_and_stands_alone(host: Host, kind: type, copied: Callable[[Any], Any]):
     assert_copy_stands_alone(host, kind, copied)
 
@@ -63,7 +63,7 @@ def test_torch_save_keeps_the_reduction(host: Host, kind: type):
     assert_copy_stands_alone(host, kind, saved)
 
 
-@over_zoo
+@over_blocks
 def test_removing_from_the_original_leaves_the_copy(host: Host):
     target = host.build()
     patch = todome.apply(target, reduced_everywhere(Downsample, host))

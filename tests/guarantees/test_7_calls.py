@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from promises import among, both, gradients, over, over_zoo, reduced, tensors_in
+from promises import BLOCKS, among, both, gradients, over, over_blocks, over_zoo, reduced, tensors_in
 from torch import Tensor
 from torch.utils._pytree import tree_map
 from versions import HALVES
 from zoo import (
-    ZOO,
     Host,
     image_keys,
     is_image_attention,
@@ -109,7 +108,7 @@ def cast(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     return tree_map(lambda x: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x, inputs)
 
 
-CASTABLE = [host for host in ZOO if not host.name.startswith("ldm")]  # ldm casts to its own dtype and wants autocast
+CASTABLE = [host for host in BLOCKS if not host.name.startswith("ldm")]  # ldm casts to its own dtype and wants autocast
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -127,7 +126,7 @@ def test_half_precision_is_close_to_single(host: Host, kind: type, dtype: torch.
 
 
 @both
-@over_zoo
+@over_blocks
 def test_autocast_reduces_as_well(host: Host, kind: type):
     target = host.build()
     dense = image_keys(host, target)
@@ -167,7 +166,7 @@ def test_applied_inside_inference_mode(host: Host, kind: type):
 
 
 @both
-@over_zoo
+@over_blocks
 def test_odd_batch_sizes(host: Host, kind: type):
     target = host.build()
     dense = run(target, **host.inputs(3))
@@ -176,7 +175,7 @@ def test_odd_batch_sizes(host: Host, kind: type):
     assert set(host.grids) == {grid for level in patch.levels for grid in level.grids}
 
 
-@over_zoo
+@over_blocks
 def test_print_works_on_a_meta_device(host: Host):
     target = host.build()
     model_of(target).to("meta")

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import pickle
 import re
 import sys
@@ -12,9 +13,13 @@ import pytest
 import torch
 from comfy_host import NODES, WORDS, comfyui, load_nodes, sampled, scheduled, tiny_model, watched
 from torch import nn
+from zoo import small_unet
 
 import todome
-from todome.hosts.comfy import AttentionPatch
+from todome.hosts import find_layers
+from todome.hosts.comfy import AttentionPatch, patched
+from todome.plan import PlannedLayer
+from todome.steps.sigmas import SigmaWindow
 
 SCHEDULE = [14.6, 6.0, 2.0, 0.5, 0.0]
 
@@ -237,7 +242,7 @@ def test_other_models_are_refused(model, downsampled):
     text = (
         "model='Flux' cannot be used. Allowed: SD 1.x, SD 2.x, SDXL and their relatives, whose UNetModel is made of "
         "BasicTransformerBlocks. Leave this model dense: this is a transformer without convolutions, and fewer keys "
-        "break its pictures: 8 dB to dense with ToDo and 16 dB dithered, where a UNet keeps 49 (the page Transformers "
+        "break its pictures: 8 dB to dense with ToDo and 16 dB dithered, where a UNet keeps 39 (the page Transformers "
         "of the documentation has the figures)."
     )
     with pytest.raises(todome.NothingToReduce, match=f"^{re.escape(text)}$"):
@@ -255,3 +260,22 @@ def test_workflows_use_the_nodes_as_they_are(nodes, path):
         assert node["inputs"].keys() == inputs(nodes.NODE_CLASS_MAPPINGS[node["class_type"]]).keys()
     links = [value for node in workflow.values() for value in node["inputs"].values() if isinstance(value, list)]
     assert all(source in workflow for source, _ in links)
+
+
+def test_a_plan_serves_here_as_in_diffusers(comfy, model):
+    """The layers have the names that they have there, and each keeps the keys that its plan says, now and later."""
+    layers = {layer.name: layer for layer in find_layers(model.model.diffusion_model)}
+    assert layers.keys() == {layer.name for layer in find_layers(small_unet())}
+    tokens, told = {1: 16 * 18, 2: 8 * 9}, []
+    planned = {name: PlannedLayer(1, 1, tokens[layer.level], layer.width) for name, layer in layers.items()}
+    planned["up.1.0"] = planned["up.1.0"]._replace(factor=4, later=2)
+    plan, middle = todome.Plan(planned, switch=0.5), scheduled(comfy, model, "euler")[2].item()
+    reduced = patched(model, plan, told.append, SigmaWindow(math.inf, -1, middle))
+    with watched(model) as calls:
+        sampled(comfy, reduced)
+    keys = [now for queries, now in calls if now < queries]
+    assert sorted(set(keys)) == [16, 72]
+    assert keys == sorted(keys)
+    assert [level.setting for level in told if level.level == 1] == ["1, 4, 1 (from 50% on 1, 2, 1)"]
+    with pytest.raises(RuntimeError, match=re.escape("(start, stop, switch)=(0.0, 1.0, 0.5) cannot be used")):
+        sampled(comfy, patched(model, plan, told.append), steps=1)

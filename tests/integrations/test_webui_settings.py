@@ -32,7 +32,7 @@ def test_the_older_extensions_settings(webui):
 
 def test_all_settings_are_in_one_section(webui):
     added = webui.shared.opts.data_labels
-    assert len(added) == 9
+    assert len(added) == 10
     assert {info.section for info in added.values()} == {("token_downsampling", "Token Downsampling (todome)")}
     assert all(info.comment_after for info in added.values())
 
@@ -102,6 +102,7 @@ def test_the_axes_of_the_xyz_plot(webui):
         "[ToDo] Phase",
         "[ToDo] Method",
         "[ToDo] Merging ratio",
+        "[ToDo] Plan file",
     ]
     assert [found[f"[ToDo] {name}"].type for name in ("Disable after", "Automatic factor", "Phase")] == [
         float,

@@ -6,27 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import save_file
 from small_evaluation import PLAN
+from small_tuning import SMALL, counting
 
+import todome
 from todome.tools.measuring.evaluation import carry_out
 from todome.tools.measuring.runs import Plan
-from todome.tools.metrics import LPIPS
-
-
-@pytest.fixture(scope="session")
-def lpips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights that make a distance, if not the true one."""
-    path = tmp_path_factory.mktemp("weights") / "lpips.safetensors"
-    names = {"convolutions": "c", "heads": "l", "weight": "w", "bias": "b"}
-    tensors = {}
-    for name, tensor in LPIPS().state_dict().items():
-        kind, i, *part = name.split(".")
-        key = ".".join([names[kind] + i, *(names[one] for one in part)])
-        tensors[key] = torch.ones_like(tensor) if kind == "heads" else tensor
-    save_file(tensors, path)
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +19,14 @@ def finished(flowers: Any, lpips: Path, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("runs") / "run"
     carry_out(PLAN, folder, pipe=flowers, lpips=lpips)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, todome.Plan]:
+    """The folder of a finished tuning, and its plan."""
+    folder = tmp_path_factory.mktemp("tuning")
+    with pytest.MonkeyPatch.context() as patch:
+        return folder, todome.tune(counting(patch), **SMALL, keep=30, out=folder)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,22 @@ from small_evaluation import PLAN
 from zoo.inputs import animation_inputs, video_inputs
 from zoo.models import motion_unet, video_unet
 
+from todome import Plan
 from todome.tools.measuring.drawing import PictureMaker
 from todome.tools.measuring.peers import Tomesd
 from todome.tools.measuring.runs import write_json
 from todome.tools.measuring.speed import BenchCase, BenchRow, read_bench
+from todome.tools.measuring.subjects import ARCHITECTURES
 
 ROOT = Path(__file__).parents[2]
 ABOUT = {"cpu", "python", "versions", "date"}
 
 
 def tried(script: str, *options: Any) -> str:
-    """What a script prints."""
+    """What a script prints, as people start it."""
     command = [sys.executable, f"benchmarks/{script}", *map(str, options)]
     paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": paths}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
 
 
@@ -42,6 +44,20 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name in set(sys.modules) - before:
         if str(ROOT / "benchmarks") in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
+
+
+@pytest.fixture
+def tried_here(script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What a script prints, here: another process would import torch and diffusers again."""
+    for name, shape in ARCHITECTURES.items():  # which --small changes
+        monkeypatch.setitem(ARCHITECTURES, name, dict(shape))
+
+    def tried_here(name: str, *options: Any) -> str:
+        monkeypatch.setattr(sys, "argv", [f"benchmarks/{name}.py", *map(str, options)])
+        script(name).main()
+        return capsys.readouterr().out
+
+    return tried_here
 
 
 def test_what_a_reduction_costs_the_host(tmp_path):
@@ -60,11 +76,11 @@ def test_what_a_reduction_costs_the_host(tmp_path):
     ]
 
 
-def test_the_speed_of_video_and_of_attention_without_a_flash_kernel(tmp_path):
+def test_the_speed_of_video_and_of_attention_without_a_flash_kernel(tried_here, tmp_path):
     out = tmp_path / "speed.json"
     small = ["--small", "--modes", "eager", "--sizes", 64, "--seconds", 0, "--out", out]
-    tried("speed.py", *small, "--models", "animatediff", "svd")
-    said = tried("speed.py", *small, "--models", "sd15", "--attention", "math")
+    tried_here("speed", *small, "--models", "animatediff", "svd")
+    said = tried_here("speed", *small, "--models", "sd15", "--attention", "math")
     assert said.startswith("sd15, math 64x64, 1 at once, eager: ")
     found = read_bench(out)
     assert found.about.keys() >= ABOUT
@@ -73,7 +89,7 @@ def test_the_speed_of_video_and_of_attention_without_a_flash_kernel(tmp_path):
         ["animatediff", "svd", "sd15, math"], own
     )
     assert all(row.ms for row in found.rows)
-    table = tried("speed_tables.py", out).splitlines()
+    table = tried_here("speed_tables", out).splitlines()
     assert [line.split(" | ")[0] for line in table[2:5]] == [
         "| AnimateDiff, 64, 2",
         "| SVD, 64, 2",
@@ -90,7 +106,7 @@ def test_tomesd_does_not_run_on_video(model, inputs):
         unet(*first, **given)
 
 
-def test_tables_show_what_ran_out_of_memory_and_what_was_compiled(tmp_path):
+def test_tables_show_what_ran_out_of_memory_and_what_was_compiled(tried_here, tmp_path):
     def row(model: str, method: str, mode: Any, ms: float | None = 4.0, **more: Any) -> BenchRow:
         return BenchRow(BenchCase(model, (2048, 2048), 1, mode), method, ms, **more)
 
@@ -103,7 +119,7 @@ def test_tables_show_what_ran_out_of_memory_and_what_was_compiled(tmp_path):
     ]
     about = {"about": {}, "steps": 25, "rows": [{**vars(one), "case": vars(one.case)} for one in rows]}
     write_json(tmp_path / "speed.json", about)
-    speed, memory, compiled = tried("speed_tables.py", tmp_path / "speed.json").strip().split("\n\n")
+    speed, memory, compiled = tried_here("speed_tables", tmp_path / "speed.json").strip().split("\n\n")
     assert speed.splitlines()[2] == "| SD 1.5, math, 2048, 4 | out of memory | 4.0 |"
     assert memory.splitlines()[2] == "| SD 1.5, math, 2048 | out of memory: 256.00 GiB at once | 2048 |"
     assert compiled.splitlines()[2] == "| SDXL, 2048, 4 | 8.0 | 4.0 (2.00x) | 1 and 1 |"
@@ -149,16 +165,91 @@ def test_the_tables_of_the_papers_have_todome_at_two_factors_and_the_control_eve
 
 
 def test_a_table_that_is_stopped_has_the_rows_that_were_done(script, monkeypatch, tmp_path, flowers, lpips):
-    ancestors, own = script("ancestors"), PictureMaker.draw
+    ancestors, own = script("ancestors"), PictureMaker.draw_batch
 
-    def draw(self: PictureMaker, size: Any, method: Any) -> Any:
+    def draw_batch(self: PictureMaker, size: Any, method: Any, numbers: range) -> Any:
         if method.name == "todome:2":
             raise KeyboardInterrupt
-        return own(self, size, method)
+        return own(self, size, method, numbers)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PictureMaker, "draw", draw)
+        patch.setattr(PictureMaker, "draw_batch", draw_batch)
         run, stopped = ancestors.carry_out_until_stopped(PLAN, tmp_path, pipe=flowers, lpips=lpips)
     assert (stopped, [row["method"] for row in ancestors.summary(run)["rows"]]) == (True, ["dense"])
     run, stopped = ancestors.carry_out_until_stopped(PLAN, tmp_path, pipe=flowers, lpips=lpips)
     assert (stopped, [row.method for row in run.rows]) == (False, ["dense", "todome:2"])
+
+
+def test_plans_against_uniform_factors_and_fewer_steps(script, monkeypatch, tmp_path):
+    tuning = script("tuning")
+    monkeypatch.setattr(tuning, "UNIFORM", ((2,), (4,)))
+    monkeypatch.setattr(tuning, "CONTROLS", (13,))
+    monkeypatch.setattr("todome.tools.tuning.sensitivity.FACTORS", (2,))
+    monkeypatch.setattr("todome.tools.tuning.layer_times.FACTORS", (2,))
+    monkeypatch.setattr("todome.tools.tuning.search.ROUNDS", 2)
+    out = tmp_path / "tuning.json"
+    words = ["tuning.py", "--work", tmp_path / "work", "--out", out, "--sizes", 64, "--budgets", 25, "--steps", 2]
+    words += ["--calibration", 1, "--held-out", 2, "--patience", 0, "--device", "cpu", "--plans", tmp_path / "plans"]
+    monkeypatch.setattr(sys, "argv", [*map(str, words)])
+    tuning.main()
+    found = json.loads(out.read_text())
+    assert found["about"].keys() >= {*ABOUT, "weights"}
+    assert found["about"]["weights"] == todome_flowers.fingerprint()
+    assert [(row["kind"], row["name"]) for row in found["rows"]] == [
+        ("plan", "25 dB"),
+        ("uniform", "2"),
+        ("uniform", "4"),
+        ("steps", "1 steps"),
+    ]
+    assert all(row["speedup"] > 0 for row in found["rows"])
+    measured = (tmp_path / "work/64/measurements.jsonl").read_text()
+    tuning.main()  # goes on: nothing is measured twice
+    assert (tmp_path / "work/64/measurements.jsonl").read_text() == measured
+    for plan in (tmp_path / "plans").glob("*.json"):
+        assert Plan.load(plan).measured["fingerprint"]
+
+
+def test_the_table_and_the_figure_of_plans(script, tmp_path):
+    def row(kind: str, name: str, speedup: float, psnr: float, **more: Any) -> dict[str, Any]:
+        return {"px": 256, "kind": kind, "name": name, "speedup": speedup, "psnr": psnr, **more}
+
+    rows = [
+        row("plan", "40 dB", 1.25, 40.4, keep=40),
+        row("plan", "50 dB", 1.1, 50.2, keep=50),
+        row("uniform", "2", 1.2, 45.0),
+        row("uniform", "4", 1.3, 36.0),
+        row("steps", "20 steps", 1.25, 35.0),
+    ]
+    out = tmp_path / "tuning.json"
+    write_json(out, {"rows": rows})
+    lines = tried("tuning_tables.py", out).splitlines()
+    assert lines[2:] == [
+        "| 256, 40 dB | 40.4 dB, 1.25x | 4: 36.0 dB, 1.30x | 2: 45.0 dB, 1.20x | 20 steps: 35.0 dB, 1.25x |",
+        "| 256, 50 dB | 50.2 dB, 1.10x | 2: 45.0 dB, 1.20x | none | 20 steps: 35.0 dB, 1.25x |",
+    ]
+    tried("../docs/figures/tuning.py", out, tmp_path / "tuning.svg")
+    drawn = (tmp_path / "tuning.svg").read_text()
+    assert drawn.count("plans of todome tune") >= 1
+    assert "256 px" in drawn
+
+
+def test_what_each_layer_bears(script, monkeypatch, tmp_path):
+    layers, out = script("layers"), tmp_path / "layers.json"
+    words = ["layers.py", "--work", tmp_path / "work", "--out", out, "--sizes", 64, "--levels", 3, "--factors", 2]
+    words += ["--steps", 2, "--pictures", 1, "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", [*map(str, words)])
+    layers.main()
+    found = json.loads(out.read_text())
+    assert found["about"]["weights"] == todome_flowers.fingerprint()
+    assert found["models"][layers.EMBEDDED]["layers"]["block_out_channels"]
+    rows = {(row["which"], row["layer"]): row["db"] for row in found["rows"]}
+    names = {layer for which, layer in rows if which == "alone"}
+    assert rows.keys() == {("all", ""), *((which, name) for which in ("alone", "without") for name in names)}
+    assert min(rows.values()) < max(rows.values())
+    assert rows["all", ""] < max(rows["alone", name] for name in names)
+    measured = (tmp_path / "work/measurements.jsonl").read_text()
+    layers.main()
+    assert (tmp_path / "work/measurements.jsonl").read_text() == measured
+    table = script("layers_tables").layers_table(found["rows"]).splitlines()
+    assert len(table) == 2 + len(names)
+    assert all(line.count(" dB") == 3 for line in table[2:])

@@ -1,7 +1,6 @@
 """The FID of an evaluation: to the dense pictures, to a folder of real ones, to their features."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +14,6 @@ from todome.tools.measuring.runs import features_path, picture_path
 from todome.tools.metrics import Inception, frechet_distance
 
 FEW = r"^FID is biased upwards by few pictures: compare it only between sets of 3, as these are\. It is meant for 2048"
-
-
-@pytest.fixture(scope="module")
-def inception(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("weights") / "inception.safetensors"
-    torch.manual_seed(0)
-    Inception().save_half(path)
-    return path
 
 
 def test_fid_to_dense(folder, again, inception, monkeypatch):

@@ -89,7 +89,7 @@ def test_a_run_begins_anew():
         scheduler.set_timesteps(4)
         seen = []
         for timestep in scheduler.timesteps:
-            seen.append(tuple(clock.next_call(timestep)))
+            seen.append(clock.next_call(timestep)[:2])
             step(scheduler, timestep)
         assert seen == [(True, 0), (True, 1), (False, 2), (False, 3)]
 
@@ -171,7 +171,7 @@ def test_a_copied_clock_is_where_the_first_one_was():
     clock.at(6, 10)
     twin = pickle.loads(pickle.dumps(clock))
     clock.at(0, 10)
-    assert tuple(twin.next_call(None)) == (False, 6)
+    assert twin.next_call(None)[:2] == (False, 6)
 
 
 def test_a_clock_follows_a_scheduler_once():
@@ -187,7 +187,7 @@ def test_a_clock_joins_a_run_that_is_set_up():
     scheduler, clock = ddim(), clock_of(stop=0.5)
     scheduler.set_timesteps(5)
     clock.follow(scheduler, joins=True)
-    assert tuple(clock.next_call(None)) == (True, 0)
+    assert clock.next_call(None)[:2] == (True, 0)
 
 
 def test_a_clock_keeps_no_scheduler_alive():

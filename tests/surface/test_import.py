@@ -11,7 +11,7 @@ from fresh import run_fresh
 import todome
 
 EAGER = ["Downsample", "Merge", "NothingToReduce", "Patch", "apply", "remove"]
-LAZY = ["apply_patch", "bench", "evaluate", "explain", "remove_patch"]
+LAZY = ["Plan", "apply_patch", "bench", "evaluate", "explain", "remove_patch", "tune"]
 SURFACE = sorted([*EAGER, *LAZY])
 HEAVY = {"accelerate", "diffusers", "ldm", "peft", "tomesd", "torchvision", "transformers"}
 HEAVY |= {"PIL", "jinja2", "matplotlib", "rich", "safetensors", "torchmetrics", "typer"}
@@ -52,7 +52,7 @@ def test_the_surface_is_what_it_says():
 
 
 def test_what_is_beside_the_core_is_loaded_where_it_is_asked_for():
-    beside = ("todome.tools.measuring.", "todome.tomesd")
+    beside = ("todome.plan", "todome.tools.measuring.", "todome.tools.tuning.", "todome.tomesd")
     assert not any(name.startswith(beside) for name in modules_after("import todome; dir(todome)"))
     for name in LAZY:
         assert getattr(todome, name).__module__.startswith(beside)

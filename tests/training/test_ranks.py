@@ -21,7 +21,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]
     """What every one of two processes saw and learnt."""
     folder = tmp_path_factory.mktemp("ranks")
     script = Path(__file__).with_name("data_parallel.py")
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
     running = [
         subprocess.Popen([sys.executable, str(script), str(rank), str(RANKS), str(folder)], env=environment)
         for rank in range(RANKS)

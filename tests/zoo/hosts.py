@@ -79,7 +79,6 @@ ZOO = [
     Host("ldm1", ldm_unet, ldm_inputs),
     Host("ldm1-wrapped", wrapped(ldm_unet), ldm_inputs),
     Host("ldm2", ldm_unet_v2, ldm_inputs),
-    Host("ldm2-wrapped", wrapped(ldm_unet_v2), ldm_inputs),
     Host("sgm", lambda: lively(SgmUNet), sgm_inputs, extra=2),
 ]
 

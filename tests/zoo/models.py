@@ -61,8 +61,8 @@ def small_unet(**changes: Any) -> UNet2DConditionModel:
 
 
 def mini_unet(**changes: Any) -> UNet2DConditionModel:
-    """Two blocks with attention at one level: for what takes long, such as compiling."""
-    blocks = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("UpBlock2D",)}
+    """One layer with attention and little else: for what takes long, such as compiling."""
+    blocks = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("UpBlock2D",), "mid_block_type": None}
     return unet(**{"block_out_channels": (8,), **blocks, **changes})
 
 
@@ -72,18 +72,30 @@ def one_level_unet(**changes: Any) -> UNet2DConditionModel:
     return unet(**{"block_out_channels": (8,), "mid_block_type": None, **blocks, **changes}).requires_grad_(False)
 
 
-def sdxl() -> UNet2DConditionModel:
-    """No attention in the first block, two and three blocks in a row in the others, text and size embeddings."""
-    return unet(
-        block_out_channels=(8, 8, 16),
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
-        up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
-        transformer_layers_per_block=(1, 2, 3),
-        attention_head_dim=(2, 2, 4),
-        use_linear_projection=True,
-        addition_embed_type="text_time",
-        addition_time_embed_dim=8,
-        projection_class_embeddings_input_dim=6 * 8 + WIDTH,
+def sdxl(**changes: Any) -> UNet2DConditionModel:
+    """No attention in the first block, one and two blocks in a row in the others, text and size embeddings."""
+    config = {
+        "block_out_channels": (8, 8, 16),
+        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+        "transformer_layers_per_block": (1, 1, 2),
+        "attention_head_dim": (2, 2, 4),
+        "use_linear_projection": True,
+        "addition_embed_type": "text_time",
+        "addition_time_embed_dim": 8,
+        "projection_class_embeddings_input_dim": 6 * 8 + WIDTH,
+    }
+    return unet(**{**config, **changes})
+
+
+def mini_sdxl() -> UNet2DConditionModel:
+    """Two levels, of which the second one alone has attention, once on the way down and once in the middle."""
+    return sdxl(
+        block_out_channels=(8, 8),
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("UpBlock2D", "UpBlock2D"),
+        transformer_layers_per_block=(1, 2),
+        attention_head_dim=2,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from diffusers import StableDiffusionPipeline
 
-__all__ = ["fingerprint", "load", "path"]
+__all__ = ["fingerprint", "load", "path", "plans"]
 __version__ = "0.1.0"
 
 
@@ -27,6 +27,11 @@ def fingerprint(folder: Path | None = None) -> str:
     for part in ("unet", "vae"):
         digest.update(((folder or path()) / part / "diffusion_pytorch_model.safetensors").read_bytes())
     return digest.hexdigest()[:16]
+
+
+def plans() -> list[Path]:
+    """Files of the plans that were measured with these weights, for `todome.Plan.load`: none so far."""
+    return sorted((Path(__file__).parent / "plans").glob("*.json"))
 
 
 def load(**options: Any) -> StableDiffusionPipeline:

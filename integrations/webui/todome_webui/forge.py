@@ -15,7 +15,7 @@ class SamplerClock(SigmaClock):
 
     def at(self, step: int, steps: int) -> None:
         self.step, self.phase_index = step, self.reduction.phase_index(step)
-        self.active = self.reduction.is_on(step, steps)
+        self.active, self.late = self.reduction.is_on(step, steps), self.reduction.is_late(step, steps)
 
     def __deepcopy__(self, memo: Any) -> "SamplerClock":
         return self  # others may clone the settings after us: there is one sampler all the same

@@ -3,10 +3,12 @@
 gains.json is made from the results of the benchmark, by benchmarks/gains.py.
 """
 
+import html
 import json
 import math
 from pathlib import Path
 
+from todome import Plan
 from todome.reductions import AUTO_KEYS
 
 from .settings import MERGING, SAME, Settings
@@ -21,6 +23,8 @@ def expected_gain(width: int, height: int, settings: Settings, own: str = SAME) 
         return "Off: pictures are drawn as they are."
     if settings.method == MERGING:
         return "Merging gains less than downsampling at every size that was measured."
+    if settings.planned(own):
+        return planned_gain(settings.plan)
     tokens = (width // PIXELS) * (height // PIXELS)
     if settings.factor_with(own) == "auto" and tokens <= AUTO_KEYS:
         return (
@@ -34,6 +38,17 @@ def expected_gain(width: int, height: int, settings: Settings, own: str = SAME) 
         f"About {gains} at {measured} x {measured}: the time of a step with factor {factor} on an {GAINS['machine']}. "
         "Other cards gain more or less; <code>todome explain</code> measures yours."
     )
+
+
+def planned_gain(file: str) -> str:
+    """What was measured with a plan, or why there is none."""
+    try:
+        plan = Plan.load(file)
+    except ValueError as error:
+        return html.escape(str(error))
+    found = plan.measured
+    where = f" Measured at {' x '.join(map(str, found['size']))} on {found['device']}." if "size" in found else ""
+    return html.escape(f"{plan}.{where}")
 
 
 def measured_size(width: int, height: int) -> int:

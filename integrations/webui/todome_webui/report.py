@@ -4,6 +4,7 @@ import html
 import math
 from collections.abc import Sequence
 
+from todome import Plan
 from todome.reductions import AUTO_KEYS, Level, Reduction, format_grid
 
 
@@ -34,6 +35,8 @@ class Report:
             return f"It is disabled after {self.reduction.stop:.0%} of the steps, which is before the first one ends."
         if not levels:
             return "HyperTile, token merging or a reference of ControlNet changes the tokens: use one of them."
+        if isinstance(self.reduction, Plan):
+            return "The plan leaves every layer dense: todome tune found nothing to gain."
         finest = max(grid for level in levels for grid in level.grids)
         return (
             f"The automatic factor leaves up to {AUTO_KEYS} tokens as they are, and this picture has "

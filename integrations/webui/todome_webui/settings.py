@@ -1,11 +1,11 @@
 """What a user can set, and what it means. Names, ranges and infotext of the older extension are kept."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, NamedTuple
 
 import todome
-from todome import Downsample, Merge
+from todome import Downsample, Merge, Plan
 from todome.errors import invalid_value
 from todome.reductions import Reduction
 
@@ -96,6 +96,12 @@ class Settings:
         "0 = disable. The share of tokens that the method merging merges",
         *("ToDo merging ratio", "[ToDo] Merging ratio"),
     )
+    plan: str = shown(
+        "",
+        *("Textbox", {}, "Token downsampling plan file"),
+        "Instead of the factors: a factor for each layer, as todome tune wrote it for this model. Empty = no plan",
+        *("ToDo plan", "[ToDo] Plan file"),
+    )
 
     def off(self, own: str) -> bool:
         """Whether a pass with this own factor stays as it is."""
@@ -103,7 +109,11 @@ class Settings:
             return True
         if self.method == MERGING:
             return self.ratio == 0
-        return own == SAME and not self.auto and (self.factor, self.factor2) == (1, 1)
+        return own == SAME and not self.auto and not self.plan and (self.factor, self.factor2) == (1, 1)
+
+    def planned(self, own: str) -> bool:
+        """Whether a pass with this own factor is drawn with the plan."""
+        return bool(self.plan) and self.method == DOWNSAMPLING and own == SAME
 
     def factor_with(self, own: str) -> float | tuple[float, float] | Literal["auto"]:
         if own == AUTO or (own == SAME and self.auto):
@@ -119,6 +129,9 @@ class Settings:
             raise invalid_value(
                 "method", self.method, f'"{DOWNSAMPLING}" or "{MERGING}"', "The first is closer to dense"
             )
+        if self.planned(own):
+            plan = Plan.load(self.plan)
+            return replace(plan, stop=min(plan.stop, self.disable_after))
         return Downsample(self.factor_with(own), self.phase, stop=self.disable_after)
 
     def infotext(self, own: Sequence[str]) -> dict[str, Any]:
@@ -126,6 +139,8 @@ class Settings:
         names = ["factor", "factor2", "auto", "phase", "method", "disable_after", *own]
         if self.method == MERGING:
             names = ["method", "ratio", "disable_after", *own]
+        elif self.plan:
+            names = ["plan", "method", "disable_after", *own]
         elif self.auto:
             names.remove("factor")
         return {CONTROLS[name].infotext: getattr(self, name) for name in names} | {VERSION: todome.__version__}
@@ -151,8 +166,9 @@ def chosen(opts: Any, p: Any, override: bool, values: Sequence[Any]) -> Settings
         found = dict(zip(CONTROLS, values, strict=True))
     plotted = {name: getattr(p, PREFIX + name) for name in CONTROLS if hasattr(p, PREFIX + name)}
     if "factor" in plotted:
-        found["auto"] = False
-    return Settings(**(found | plotted))
+        found |= {"auto": False, "plan": ""}
+    found |= plotted
+    return Settings(**found | {"plan": str(found["plan"] or "").strip()})
 
 
 def complete(infotext: str, pasted: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..steps.clock import Call
 from ..tokens.grid import Grid
 from ..tokens.tables import Table
 from .checkpointing import Memory, is_recomputing
@@ -58,7 +59,7 @@ class GridReader(Hook):
         """Puts the tables for this grid where graphs find them."""
         if (grid, device) != self.provided:
             for layer in self.layers:
-                layer.graph_table = self.context.tables.prepare(layer.number, (grid,), device).by_layer[layer.number]
+                layer.graph_tables = [self.context.tables.prepare(n, grid, device).by_layer[n] for n in layer.numbers]
             self.provided, self.graph_grid = (grid, device), torch.empty((), device=device).expand(grid)
 
     def expect(self, latents: Tensor) -> None:
@@ -89,7 +90,8 @@ class GridReader(Hook):
         """Runs while a graph is traced, and never again: no graph contains the building of a table."""
         with real_tensors():
             for layer in self.layers:
-                layer.own_tables[grid] = self.context.tables.find(layer.number, (grid,), device, pin=True)
+                found = [self.context.tables.find(n, grid, device, pin=True) for n in layer.numbers]
+                layer.own_tables[grid] = found
         return True
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,8 +105,9 @@ class LayerHook(Hook):
         super().__init__(context)
         self.layer, self.number, self.reader = layer, number, reader
         self.memory = Memory()
-        self.graph_table: Table | None = None  # for the grid that the reader provides
-        self.own_tables: dict[Grid, Table | None] = {}  # for graphs that cannot use it
+        self.numbers = [number, number + context.later] if context.later else [number]
+        self.graph_tables: list[Table | None] = []  # for the grid that the reader provides, now and later
+        self.own_tables: dict[Grid, list[Table | None]] = {}  # for graphs that cannot use them
         reader.layers.append(self)
         add_pre_hook(layer.block, self.before_block)
         if layer.recomputed is not None:
@@ -137,8 +140,14 @@ class LayerHook(Hook):
         if not self.context.inputs.active:
             return None
         if own is not None:
-            return self.own_tables.get(own) if tokens == math.prod(own) else None
-        return self.graph_table if grid is not None and tokens == grid.numel() else None
+            tables = self.own_tables.get(own) if tokens == math.prod(own) else None
+        else:
+            tables = self.graph_tables if grid is not None and tokens == grid.numel() else None
+        return None if tables is None else tables[-1] if self.context.inputs.late else tables[0]
+
+    def number_for(self, call: Call) -> int:
+        """Its number among the settings that hold in this call."""
+        return self.numbers[-1] if call.late else self.number
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"graph_table": None, "own_tables": {}}
+        return self.__dict__ | {"graph_tables": [], "own_tables": {}}

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..reductions import format_grid
-from ..tokens.grid import RowTable, kept_rows
-from ..tokens.layout import Layout, tile_of
+from ..tokens.grid import Grid, RowTable, kept_rows, tile_of
 from .compiling import is_compiling, outside_graphs, stays_eager
 from .grids import LayerHook
 from .modules import Arguments, add_argument_hook, add_pre_hook, first, remove_hooks_on
@@ -80,17 +79,17 @@ class KeptKeys(LayerHook):
         block, capturing = context.state.block, context.state.capturing
         if block is None or not block.call.active or self.layer.needs_all_keys(self.layer.attention):
             return None
-        layout = (block.grid,) if x.shape[1] == block.tokens else self.tiles_of(x, block)
-        table = None if layout is None else context.tables.find(self.number, layout, x.device, pin=capturing)
+        grid = block.grid if x.shape[1] == block.tokens else self.tiles_of(x, block)
+        table = None if grid is None else context.tables.find(self.number_for(block.call), grid, x.device, capturing)
         return kept_rows(table, context.phase_for(block.call, x.device)) if isinstance(table, RowTable) else None
 
-    def tiles_of(self, x: Tensor, block: BlockCall) -> Layout | None:
+    def tiles_of(self, x: Tensor, block: BlockCall) -> Grid | None:
         """The tiles of the grid that these tokens are; None where they are something else, or it cannot be told."""
         tiles = x.shape[0] // block.batch
         if tiles > 1 and x.shape[0] * x.shape[1] == block.batch * block.tokens:
             tile = tile_of(block.grid, tiles)
             if tile is not None:
-                return (tile,)
+                return tile
             self.warn_of_tiles(block, tiles)
         return None
 

@@ -23,6 +23,7 @@ class Context:
     state: ThreadState
     said: set[str]  # which warnings were given
     inputs: GraphInputs
+    later: int = 0  # how much higher a layer's number is among the settings of later, where there are any
 
     def current_call(self) -> Call:
         return self.state.call or self.clock.current_call()

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from ..errors import invalid_value
 from ..reductions import AUTO_KEYS, format_grid
 from ..steps.clock import Call, remember
-from ..tokens.layout import grids_in
 from .checkpointing import Memory
 from .compiling import is_compiling, outside_graphs, stays_eager
 from .grids import GridReader
@@ -101,8 +100,8 @@ class RootHook(Hook):
     def warn_if_dense(self) -> None:
         """Says once where "auto" found nothing to do; a silent no-op is what users of the peers suffer from."""
         tables = self.context.tables
-        if self.warns and tables.layouts and not tables.reduces and self.context.says_now("dense"):
-            finest = max(grid for layout, _ in list(tables.layouts) for grid in grids_in(layout))
+        if self.warns and tables.grids and not tables.reduces and self.context.says_now("dense"):
+            finest = max(grid for grid, _ in list(tables.grids))
             warnings.warn(
                 f'factor="auto" leaves this model dense: its finest grid has {format_grid(finest)} tokens, and "auto" '
                 f"reduces grids of more than {AUTO_KEYS}. Use todome.Downsample(factor=2) to reduce it all the same.",

@@ -50,15 +50,14 @@ class ThreadState(threading.local):
 class GraphInputs:
     """What graphs of one model read: whether the reduction is on, and the phase as a tensor.
 
-    `active` is a Python bool, hence two compiled graphs at most. The phase is a buffer of one element on the model's
-    device that is overwritten in place, so that replayed graphs see it move. Where a backward pass may still read it, a
-    new tensor is allocated instead.
+    `active` and `late` are Python bools, hence two compiled graphs, or three of a plan whose factors fall. The phase is
+    a buffer of one element on the model's device that is overwritten in place, so that replayed graphs see it move.
+    Where a backward pass may still read it, a new tensor is allocated instead.
     """
 
     def __init__(self, root: nn.Module) -> None:
         self.root = root
-        self.active = True
-        self.phase_index = 0
+        self.active, self.phase_index, self.late = True, 0, False
         root.register_buffer(PHASE, self.new_phase(torch.device("cpu")), persistent=False)
         self.saved_for_backward = False
         self.captured = False  # whether a captured graph reads the tensor, which knows no other
@@ -78,7 +77,7 @@ class GraphInputs:
 
     def show(self, call: Call) -> None:
         moved = call.phase_index != self.phase_index
-        self.active, self.phase_index = call
+        self.active, self.phase_index, self.late = call
         if moved and self.saved_for_backward:
             self.phase, self.saved_for_backward = self.new_phase(self.phase.device), False
         elif moved:

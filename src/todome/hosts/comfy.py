@@ -84,7 +84,7 @@ class AttentionPatch:
         check_parts(reduction)
         self.reduction, self.tell = reduction, tell
         found, settings = patched_layers(reduction, diffusion_model)
-        self.layers = found
+        self.layers, self.count = found, len(settings) // (1 + reduction.falls)
         self.tables = TableCache(functools.partial(layer_table, reduction, settings))
         self.clock = SigmaClock(reduction, window)
         self.said: dict[tuple[int, Grid], int] = {}  # in which run the user was last told of a grid of a level
@@ -105,7 +105,7 @@ class AttentionPatch:
         whole = all(x.shape[:2] == (batch, math.prod(grid)) for x in tokens)
         if not self.clock.active or not whole:
             return q, k, v
-        table = self.tables.find(layer.number, (grid,), q.device)
+        table = self.tables.find(layer.number + self.clock.late * self.count, grid, q.device)
         self._say_once(layer, grid)
         return (q, k, v) if table is None else self._reduced(q, k, v, table)
 
@@ -129,9 +129,9 @@ class AttentionPatch:
             return
         self.said = {known: run for known, run in self.said.items() if run == self.clock.run}
         self.said[layer.level, grid] = self.clock.run
-        layers = sum(other.level == layer.level for other in self.layers.values())
-        kept = {grid: self.reduction.kept_count(grid, layer.setting)}
-        self.tell(Level(layer.level, layers, layer.setting, kept))
+        settings = [other.setting for other in self.layers.values() if other.level == layer.level]
+        kept = sum(self.reduction.kept_count(grid, setting) for setting in settings) // len(settings)
+        self.tell(Level(layer.level, len(settings), self.reduction.summary(settings), {grid: kept}))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"matching": None}
@@ -159,8 +159,7 @@ def patched_layers(reduction: Reduction, diffusion_model: nn.Module) -> tuple[di
     layers = [layer for layer in find_layers(model) if layer.holder in names]
     if not layers:
         refuse(model)
-    levels = reduction.levels(max(layer.level for layer in layers))
-    settings = [levels.get(layer.level) for layer in layers]
+    settings = reduction.settings(layers)
     found: dict[Place, PatchedLayer] = {}
     for number, layer in enumerate(layers):
         if settings[number] is not None:

@@ -18,6 +18,7 @@ class Layer:
         holder: The module around it that sees the grid.
         grid_of: The grid of the tokens, from what the holder is called with.
         level: 1 = the finest resolution at which the model has self-attention.
+        name: The same in every library that has this model: the way, the level and the place there, `up.1.0`.
         scale: How often the latent was halved before it.
         attention: The self-attention, which has `to_k` and `to_v`.
         context: What the attention calls the tokens it makes keys and values of.
@@ -34,6 +35,7 @@ class Layer:
     holder: Any
     grid_of: Callable[[Any], Grid]
     level: int
+    name: str
     scale: int
     attention: Any
     context: str
@@ -41,6 +43,11 @@ class Layer:
     extra_tokens: str
     needs_all_keys: Callable[[nn.Module], bool]
     check: Callable[[nn.Module], None]
-    cross_attention: nn.Module | None
+    cross_attention: Any
     feed_forward: nn.Module | None
     recomputed: nn.Module | None
+
+    @property
+    def width(self) -> tuple[int, ...]:
+        """The channels of its tokens, and of the text where it looks at any."""
+        return tuple(part.to_k.in_features for part in (self.attention, self.cross_attention) if part is not None)

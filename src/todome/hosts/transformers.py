@@ -8,7 +8,7 @@ from torch import nn
 
 REASON = (
     "this is a transformer without convolutions, and fewer keys break its pictures: 8 dB to dense with ToDo and 16 dB "
-    "dithered, where a UNet keeps 49 (the page Transformers of the documentation has the figures)."
+    "dithered, where a UNet keeps 39 (the page Transformers of the documentation has the figures)."
 )
 
 

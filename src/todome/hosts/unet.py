@@ -5,6 +5,7 @@ replaced: hooks read the grid where the model knows it, and change what goes int
 """
 
 import inspect
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ HOLDERS = {
     "TransformerSpatioTemporalModel",  # Stable Video Diffusion
     "SpatialTransformer",  # CompVis, Stability: ldm, sgm
 }
+WAYS = ("down", "mid", "up")
 STAGES = (("down_blocks", "mid_block", "up_blocks"), ("input_blocks", "middle_block", "output_blocks"))
 CHECKPOINT_FLAGS = ("checkpoint", "gradient_checkpointing")  # of blocks that checkpoint their inside: ldm, sgm; kohya
 
@@ -34,23 +36,30 @@ def is_named(module: Any, names: set[str]) -> bool:
 
 def find_layers(root: nn.Module) -> list[Layer]:
     """Every block whose tokens are those of an image."""
-    scales = dict(holder_scales(root))
+    places = dict(holder_places(root))
     holders = [m for m in root.modules() if is_holder(m) and m is not root]
-    found = [(block, holder, scales.get(holder, 0)) for holder in holders for block in image_blocks(holder)]
+    found = [(block, holder, *places.get(holder, ("down", 0))) for holder in holders for block in image_blocks(holder)]
     levels = {scale: level for level, scale in enumerate(sorted({scale for *_, scale in found}), start=1)}
-    return [layer_of(block, holder, scale, levels[scale]) for block, holder, scale in found]
+    counts: Counter[tuple[str, int]] = Counter()
+    layers = []
+    for block, holder, way, scale in found:
+        level = levels[scale]
+        layers.append(layer_of(block, holder, scale, level, f"{way}.{level}.{counts[way, level]}"))
+        counts[way, level] += 1
+    return layers
 
 
 def is_holder(module: nn.Module) -> bool:
     return is_named(module, HOLDERS) and hasattr(module, "transformer_blocks")
 
 
-def layer_of(block: Any, holder: nn.Module, scale: int, level: int) -> Layer:
+def layer_of(block: Any, holder: nn.Module, scale: int, level: int, name: str) -> Layer:
     return Layer(
         block=block,
         holder=holder,
         grid_of=grid_of_features,
         level=level,
+        name=name,
         scale=scale,
         attention=block.attn1,
         context=context_name(block.attn1),
@@ -77,20 +86,20 @@ def image_blocks(holder: Any) -> Iterator[nn.Module]:
             yield block
 
 
-def holder_scales(root: nn.Module) -> Iterator[tuple[nn.Module, int]]:
-    """How often the latent was halved when it reaches each holder, read off the order of the stages."""
+def holder_places(root: nn.Module) -> Iterator[tuple[nn.Module, tuple[str, int]]]:
+    """The way that each holder is on and how often the latent was halved before it, from the order of the stages."""
     for model in root.modules():
         scale = 0
-        for stage in stages(model):
-            yield from ((m, scale) for m in stage.modules() if is_named(m, HOLDERS))
+        for way, stage in stages(model):
+            yield from ((m, (way, scale)) for m in stage.modules() if is_named(m, HOLDERS))
             kinds = {type(m).__name__ for m in stage.modules()}
             scale += any("Downsample" in kind for kind in kinds) - any("Upsample" in kind for kind in kinds)
 
 
-def stages(model: nn.Module) -> Iterator[nn.Module]:
+def stages(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for names in STAGES:
-        for name in names:
-            yield from stages_in(model, name)
+        for way, name in zip(WAYS, names, strict=True):
+            yield from ((way, stage) for stage in stages_in(model, name))
 
 
 def stages_in(model: nn.Module, name: str) -> Iterable[nn.Module]:

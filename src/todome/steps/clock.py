@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ..errors import invalid_value
 from ..reductions import Reduction
 from .run import Run, TimestepRun, first_number
 from .scheduler import follow, is_set_up, schedule_length, unfollow, watch_of
@@ -21,6 +20,7 @@ class Call(NamedTuple):
 
     active: bool
     phase_index: int
+    late: bool  # whether the settings of later hold
 
 
 class Driver(threading.local):
@@ -147,8 +147,10 @@ class Clock:
         return watch.run
 
     def call_of(self, run: Run) -> Call:
-        inside = run.steps is None or not self.reduction.windowed or self.reduction.is_on(run.step, run.steps)
-        return Call(inside, self.reduction.phase_index(run.step))
+        reduction, active, late = self.reduction, True, False
+        if run.steps is not None and reduction.windowed:
+            active, late = reduction.is_on(run.step, run.steps), reduction.is_late(run.step, run.steps)
+        return Call(active, reduction.phase_index(run.step), late)
 
     def current_call(self) -> Call:
         """The call that would be made now, as far as it is known without looking at a timestep."""
@@ -166,13 +168,12 @@ class Clock:
 
     def refuse_window(self) -> None:
         if self.reduction.windowed:
-            window = (self.reduction.start, self.reduction.stop)
-            allowed = "(0.0, 1.0) where the model is called outside of a run that todome can follow"
+            where = "where the model is called outside of a run that todome can follow"
             remedy = (
                 "Apply to the pipeline that runs it, or use apply(..., scheduler=...) and call set_timesteps before "
                 "each run, or call patch.at(step, steps) before each step"
             )
-            raise invalid_value("(start, stop)", window, allowed, remedy, RuntimeError)
+            raise self.reduction.window_error(where, remedy)
 
     def show_graphs(self) -> None:
         """Moves what graphs read: no hook runs when a captured graph is replayed."""

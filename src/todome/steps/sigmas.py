@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..errors import invalid_value
 from ..reductions import Reduction
 
 ROUNDING = 1.0001  # sigmas that went through a sampler's logarithms come back a little different
@@ -24,6 +23,7 @@ class SigmaWindow(NamedTuple):
 
     start: float
     stop: float
+    switch: float = -1.0  # from here on the settings of later hold
 
 
 class SigmaClock:
@@ -42,7 +42,7 @@ class SigmaClock:
         self.levels: list[float] = []  # the schedule, read
         self.sigma = -1.0  # of the call before
         self.run = self.step = self.phase_index = 0
-        self.active = True
+        self.active, self.late = True, False
 
     def follow(self, options: dict[str, Any]) -> None:
         """Moves to the call that has these options."""
@@ -61,7 +61,8 @@ class SigmaClock:
             self.schedule, self.levels = schedule, schedule.tolist()
             self.run += 1
         self.step = place_in(self.levels, sigma)
-        self.active = self.reduction.is_on(self.step, len(self.levels) - 1)
+        place = (self.step, len(self.levels) - 1)
+        self.active, self.late = self.reduction.is_on(*place), self.reduction.is_late(*place)
 
     def _count(self, sigma: float) -> None:
         if sigma > self.sigma * ROUNDING:
@@ -71,14 +72,12 @@ class SigmaClock:
         self.sigma = sigma
         if self.reduction.windowed:
             window = self._known_window()
-            self.active = window.stop < sigma <= window.start
+            self.active, self.late = window.stop < sigma <= window.start, sigma <= window.switch
 
     def _known_window(self) -> SigmaWindow:
         if self.window is None:
-            given = (self.reduction.start, self.reduction.stop)
-            allowed = "(0.0, 1.0) in a host that does not tell its schedule"
             remedy = "Leave start and stop out, or update the host"
-            raise invalid_value("(start, stop)", given, allowed, remedy, RuntimeError)
+            raise self.reduction.window_error("in a host that does not tell its schedule", remedy)
         return self.window
 
     def __getstate__(self) -> dict[str, Any]:

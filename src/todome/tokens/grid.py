@@ -145,3 +145,11 @@ def leftover_rows(grid: Grid, stride: Grid) -> Tensor:
     outside = torch.ones(grid, dtype=torch.bool, device="cpu")
     outside[tuple(slice(length // step * step) for length, step in zip(grid, stride, strict=True))] = False
     return cast(Tensor, outside.flatten().nonzero()).flatten()
+
+
+def tile_of(grid: Grid, tiles: int) -> Grid | None:
+    """The grid of one of so many equal tiles; None where there are several ways to cut the grid, or none."""
+    height, width = grid
+    ways = [(rows, tiles // rows) for rows in range(1, tiles + 1) if tiles % rows == 0]
+    cuts = [(height // r, width // c) for r, c in ways if height % r == 0 and width % c == 0]
+    return cuts[0] if len(cuts) == 1 else None

@@ -1,4 +1,4 @@
-"""Tables of one patch, by layer, layout and device: built once, and dropped when the sizes are no longer used."""
+"""Tables of one patch, by layer, grid and device: built once, and dropped when the sizes are no longer used."""
 
 import itertools
 import threading
@@ -7,18 +7,17 @@ from typing import Any, TypeAlias
 
 import torch
 
-from .grid import RowTable
-from .layout import Layout
+from .grid import Grid, RowTable
 from .matching import MatchTable
 
 Table: TypeAlias = RowTable | MatchTable
-LAYOUTS_IN_USE = 8  # these many, those of the last calls, are kept whatever their size
-SPARE_BYTES = 16 * 2**20  # of the tables of all other layouts
-LEAST_BYTES = 2**16  # that a layout counts for, so that the number of those that are left dense is bounded too
+GRIDS_IN_USE = 8  # these many, those of the last calls, are kept whatever their size
+SPARE_BYTES = 16 * 2**20  # of the tables of all other grids
+LEAST_BYTES = 2**16  # that a grid counts for, so that the number of those that are left dense is bounded too
 
 
-class LayoutTables:
-    """Tables of all layers for one layout on one device."""
+class GridTables:
+    """Tables of all layers for one grid on one device."""
 
     def __init__(self) -> None:
         self.by_layer: dict[int, Table | None] = {}  # None where a layer is left dense
@@ -36,37 +35,37 @@ class LayoutTables:
 class TableCache:
     """Least recently used cache of tables. A dropped table is built again from its seed, bit for bit."""
 
-    def __init__(self, build: Callable[[int, Layout], Table | None]) -> None:
+    def __init__(self, build: Callable[[int, Grid], Table | None]) -> None:
         self.build = build
         self.reset()
 
     def reset(self) -> None:
-        self.layouts: dict[tuple[Layout, torch.device], LayoutTables] = {}
+        self.grids: dict[tuple[Grid, torch.device], GridTables] = {}
         self.reduces = False  # whether any table so far leaves fewer tokens
         self.uses = itertools.count(1)
         self.lock = threading.Lock()
 
-    def find(self, layer: int, layout: Layout, device: torch.device, pin: bool = False) -> Table | None:
+    def find(self, layer: int, grid: Grid, device: torch.device, pin: bool = False) -> Table | None:
         """The table of a layer that is called with these tokens; None where it is left dense."""
-        found = self.prepare(layer, layout, device)
+        found = self.prepare(layer, grid, device)
         found.met.add(layer)
         found.pinned |= pin
         return found.by_layer[layer]
 
-    def prepare(self, layer: int, layout: Layout, device: torch.device) -> LayoutTables:
+    def prepare(self, layer: int, grid: Grid, device: torch.device) -> GridTables:
         """Has the table of a layer ready, on the device of its attention."""
-        found = self.layouts.get((layout, device))
+        found = self.grids.get((grid, device))
         if found is None or layer not in found.by_layer:
-            found = self.add(layer, layout, device)
+            found = self.add(layer, grid, device)
         found.last_used = next(self.uses)
         return found
 
-    def add(self, layer: int, layout: Layout, device: torch.device) -> LayoutTables:
+    def add(self, layer: int, grid: Grid, device: torch.device) -> GridTables:
         with torch.inference_mode(False):  # training may use them too
-            table = self.build(layer, layout)
+            table = self.build(layer, grid)
             table = None if table is None else table.to(device)
         with self.lock:
-            found = self.layouts.setdefault((layout, device), LayoutTables())
+            found = self.grids.setdefault((grid, device), GridTables())
             found.by_layer.setdefault(layer, table)
             self.reduces |= table is not None
             found.last_used = next(self.uses)
@@ -74,20 +73,20 @@ class TableCache:
         return found
 
     def drop_unused(self) -> None:
-        by_age = sorted(self.layouts.items(), key=lambda item: item[1].last_used)
-        spare = [(key, tables) for key, tables in by_age[:-LAYOUTS_IN_USE] if not tables.pinned]
+        by_age = sorted(self.grids.items(), key=lambda item: item[1].last_used)
+        spare = [(key, tables) for key, tables in by_age[:-GRIDS_IN_USE] if not tables.pinned]
         excess = sum(tables.bytes for _, tables in spare) - SPARE_BYTES
         for key, tables in spare:
             if excess <= 0:
                 return
             excess -= tables.bytes
-            del self.layouts[key]
+            del self.grids[key]
 
-    def layouts_of(self, layers: list[int], prepared: bool = False) -> Iterator[Layout]:
-        """The layouts in the cache that any of the layers was called with or, if asked for, has a table at hand for."""
-        for (layout, _), tables in list(self.layouts.items()):
+    def grids_of(self, layers: list[int], prepared: bool = False) -> Iterator[Grid]:
+        """The grids in the cache that any of the layers was called with or, if asked for, has a table at hand for."""
+        for (grid, _), tables in list(self.grids.items()):
             if not (tables.by_layer.keys() if prepared else tables.met).isdisjoint(layers):
-                yield layout
+                yield grid
 
     def __getstate__(self) -> dict[str, Any]:
         return {"build": self.build}

@@ -26,7 +26,7 @@ NOTES = {
     "dense": "every token",
     "ToMe": "half of the tokens merged",
     "ToDo": "1 token in 4, always the same",
-    "todome": "1 token in 4, another at every step",
+    "todome": "1 token in 4, new at each step",
 }
 
 

@@ -3,6 +3,8 @@
 EXTRAS = {  # of the packages that are not in the extra `cli`
     **dict.fromkeys(("jinja2", "matplotlib", "safetensors", "torchmetrics", "tqdm"), "eval"),
     "gradio": "app",
+    "pyarrow": "parquet",
+    "ray": "ray",
 }
 
 

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 FORMATS = {  # by the ending of a file: a name for it, and what speaks for it
     ".png": ("picture.png", "the format that holds the settings"),
+    ".json": ("plan.json", "which todome generate --plan reads"),
     ".html": ("report.html", "which a browser opens"),
     ".safetensors": ("lora.safetensors", "the format of LoRAs"),
 }

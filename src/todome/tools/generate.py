@@ -1,7 +1,7 @@
 """Drawing of pictures: from Settings to a Generated picture, which knows what its file is to say."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,16 @@ from .suspending import suspended
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Generated", "Settings", "Step", "make_picture", "open_for", "recommended_settings", "settings_of"]
+__all__ = [
+    "Generated",
+    "Settings",
+    "Step",
+    "make_picture",
+    "make_pictures",
+    "open_for",
+    "recommended_settings",
+    "settings_of",
+]
 
 
 class Generated(NamedTuple):
@@ -70,18 +79,35 @@ def make_picture(
         more: Further options of the pipeline's call, such as the `image` that some start from.
     """
     pipe = open_for(settings) if pipe is None else pipe
-    options, stopwatch = {**call_options(pipe, settings), **(more or {})}, Stopwatch(pipe.device)
+    return make_pictures([settings], pipe, on_step, more)[0]
+
+
+def make_pictures(
+    settings: Sequence[Settings],
+    pipe: Any,
+    on_step: Callable[[Step], None] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> list[Generated]:
+    """Makes pictures in one call of the pipeline. Each starts from the noise of its own seed, whoever is beside it.
+
+    Args:
+        settings: Of each picture; they may differ in prompt, negative prompt and seed.
+        pipe, on_step, more: As in `make_picture`. The seconds of a picture are its share of the call's.
+    """
+    first = settings[0]
+    options, stopwatch = {**call_options(pipe, first), **(more or {})}, Stopwatch(pipe.device)
     if on_step is not None:
-        options |= step_callback(pipe, settings, on_step, stopwatch)
+        options |= step_callback(pipe, first, on_step, stopwatch)
     with (
         suspended(pipe),
-        use_scheduler(pipe, settings.scheduler),
-        apply(pipe, settings.reduction) if settings.reduction else nullcontext() as patch,
+        use_scheduler(pipe, first.scheduler),
+        apply(pipe, first.reduction) if first.reduction else nullcontext() as patch,
     ):
         sampler = sampler_title(pipe.scheduler)
-        picture = call_pipeline(pipe, settings, options)
-    made = complete_settings(pipe, settings, picture.size)
-    return Generated(picture, made, sampler, stopwatch.seconds(), str(patch or "dense"))
+        pictures = call_pipeline(pipe, settings, options)
+    seconds, reduced = stopwatch.seconds() / len(settings), str(patch or "dense")
+    made = [complete_settings(pipe, one, picture.size) for one, picture in zip(settings, pictures, strict=True)]
+    return [Generated(picture, one, sampler, seconds, reduced) for picture, one in zip(pictures, made, strict=True)]
 
 
 def step_callback(
@@ -100,11 +126,18 @@ def step_callback(
     return {"callback_on_step_end": report}
 
 
-def call_pipeline(pipe: Any, settings: Settings, options: dict[str, Any]) -> "Image":
-    noise = torch.Generator().manual_seed(settings.seed)  # of the CPU, so that every device starts from the same
-    size = f"{format_size(settings.size)} pixels" if settings.size else "pictures of this size"
-    with explain_out_of_memory(size, "Lower the size, use float16, or a larger factor"):
-        return pipe(settings.prompt, generator=noise, **options).images[0]
+def call_pipeline(pipe: Any, settings: Sequence[Settings], options: dict[str, Any], output: str = "pil") -> Any:
+    """The pictures of one call, in the form that the pipeline calls `output`."""
+    noise = [torch.Generator().manual_seed(one.seed) for one in settings]  # of the CPU: alike on every device
+    size = f"{format_size(settings[0].size)} pixels" if settings[0].size else "pictures of this size"
+    several = len(settings) > 1
+    what = f"{len(settings)} pictures of {size} at once" if several else size
+    remedy = f"Lower the {'batch or the ' if several else ''}size, use float16, or a larger factor"
+    if "negative_prompt" in options:
+        options = options | {"negative_prompt": [one.negative for one in settings]}
+    options = options if output == "pil" else options | {"output_type": output}
+    with explain_out_of_memory(what, remedy):
+        return pipe([one.prompt for one in settings], generator=noise, **options).images
 
 
 def call_options(pipe: Any, settings: Settings) -> dict[str, Any]:

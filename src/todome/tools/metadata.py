@@ -11,6 +11,7 @@ import torch
 
 from .. import __version__
 from ..errors import invalid_value
+from ..plan import Plan, PlannedLayer
 from ..reductions import Downsample, Merge, Reduction
 from .pipelines import format_size
 from .settings import Settings
@@ -72,8 +73,11 @@ def reduction_from_dict(entries: Mapping[str, Any] | None) -> Reduction | None:
     """The reduction that `reduction_to_dict` wrote."""
     if entries is None:
         return None
-    kind = {"Downsample": Downsample, "Merge": Merge}[entries["name"]]
-    return kind(**{name: as_tuple(value) for name, value in entries.items() if name != "name"})
+    kind = {"Downsample": Downsample, "Merge": Merge, "Plan": Plan}[entries["name"]]
+    fields = {name: as_tuple(value) for name, value in entries.items() if name != "name"}
+    if kind is Plan:
+        fields["layers"] = {name: PlannedLayer(*layer) for name, layer in fields["layers"].items()}
+    return kind(**fields)
 
 
 def as_tuple(value: Any) -> Any:

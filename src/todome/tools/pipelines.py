@@ -16,6 +16,7 @@ HUB_ID = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 KNOWN = f'"{EMBEDDED}", a folder, a .safetensors checkpoint, or a hub id such as "{HUB_ID}"'
 WEIGHTS = (".safetensors", ".ckpt", ".pt", ".pth", ".bin", ".gguf")  # endings that no hub id has
 Size = tuple[int, int]  # width, height
+MULTIPLE = 8  # of pixels, which every model needs; some need more, and say so when they are open
 
 
 def open_pipeline(

@@ -3,13 +3,16 @@
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ...plan import Plan
 from ...reductions import Downsample, Merge, Reduction
 from ..generate import Settings
 from ..schedulers import SCHEDULERS
 from .limits import GUIDANCE, SEEDS, SMALLEST, Limits, check_choice, check_number, check_switch, check_text, check_whole
 from .start import Start
 
-METHODS = ("todome", "ToDo", "ToMe", "dense")  # as the page sends them
+COMPARED = ("todome", "ToDo", "ToMe")
+METHODS = (*COMPARED, "plan", "dense")  # as the page sends them
+NO_PLAN = "You have no plan yet. Make one on the Tune tab, or choose another method."
 STRIDES = ("2", "3", "4")
 LARGEST_FACTOR = 16.0
 OWN = ""  # value for the model's own scheduler
@@ -74,17 +77,24 @@ class Form(NamedTuple):
     weight: Any = 1.0
 
     def order(
-        self, limits: Limits, base: Settings, offer: Offer, begin: Start | None = None, *, compare: bool = False
+        self,
+        limits: Limits,
+        base: Settings,
+        offer: Offer,
+        begin: Start | None = None,
+        *,
+        compare: bool = False,
+        plan: Plan | None = None,
     ) -> Order:
         """What to draw, checked. With `compare` the picture of one seed, with every method that the page has."""
-        first = self.settings(limits, base, offer)
+        first = self.settings(limits, base, offer, plan)
         count = 1 if compare else check_whole("pictures", self.count, 1, limits.pictures)
-        methods = METHODS[:-1] if compare else (self.method,)
-        reductions = [self._replace(method=method).reduction() for method in methods]
+        methods = COMPARED if compare else (self.method,)
+        reductions = [self._replace(method=method).reduction(plan) for method in methods]
         alone = tuple(replace(first, seed=first.seed + more, reduction=None) for more in range(count))
         return Order(alone, tuple(way for way in reductions if way is not None), self.extras(offer, begin))
 
-    def settings(self, limits: Limits, base: Settings, offer: Offer) -> Settings:
+    def settings(self, limits: Limits, base: Settings, offer: Offer, plan: Plan | None = None) -> Settings:
         """Settings of the reduced picture, checked. Device and dtype are those of the base."""
         model = self.model or offer.models[0]
         return replace(
@@ -100,7 +110,7 @@ class Form(NamedTuple):
             steps=check_whole("steps", self.steps, 1, limits.steps),
             guidance=float(check_number("guidance", self.guidance, 0, GUIDANCE)),
             scheduler=check_choice("scheduler", self.scheduler, (OWN, *SCHEDULERS), ", ".join(SCHEDULERS)) or None,
-            reduction=self.reduction(),
+            reduction=self.reduction(plan),
         )
 
     def extras(self, offer: Offer, begin: Start | None) -> Extras:
@@ -109,10 +119,14 @@ class Form(NamedTuple):
         strength = float(check_number("strength", self.strength, 0.05, 1)) if begin else 1.0
         return Extras(begin, strength, lora, weight)
 
-    def reduction(self) -> Reduction | None:
+    def reduction(self, plan: Plan | None = None) -> Reduction | None:
         method = check_choice("method", self.method, METHODS, ", ".join(METHODS))
         if method == "dense":
             return None
+        if method == "plan":
+            if plan is None:
+                raise ValueError(NO_PLAN)
+            return plan
         window: dict[str, Any] = {
             "start": check_number("start", self.start, 0, 1),
             "stop": check_number("stop", self.stop, 0, 1),

@@ -29,7 +29,7 @@ DIFFERENCE = (
     "ToMe merges tokens that are alike."
 )
 ANOTHER_SEED = "() => Math.floor(Math.random() * 2 ** 32)"
-NAMES = {"dense": "full attention"}  # of methods, where they differ from what is sent
+NAMES = {"dense": "full attention", "plan": "your plan"}  # of methods, where they differ from what is sent
 html = partial(gr.HTML, apply_default_css=False)
 slider = partial(gr.Slider, buttons=[], min_width=120)
 fold = partial(gr.Accordion, open=False, elem_classes="fold")

@@ -28,6 +28,7 @@ class Limits:
     per_address: Runs from one address that wait or are drawn.
     runs: Runs that are kept for one visitor; the oldest make room.
     disk: Bytes of the pictures that are kept for all visitors; the oldest make room.
+    minutes: Time that one tuning may take.
     sessions: Visitors whose history is kept; those who were away for longest are forgotten.
     """
 
@@ -40,6 +41,7 @@ class Limits:
     per_address: int = 3
     runs: int = 12
     disk: int = 500 * 10**6
+    minutes: int = 10
     sessions: int = 200
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Events of the page: what happens when a visitor draws, stops, restores a run or changes a control."""
+"""Events of the page: what happens when a visitor draws, stops, restores a run or sends a picture."""
 
 import secrets
 import time
@@ -8,54 +8,28 @@ from typing import Any
 
 import gradio as gr
 
+from ...plan import Plan
 from ..generate import Settings
-from ..pipelines import Size, size_step
+from ..pipelines import size_step
 from . import views
-from .estimates import TimeLeft, in_words
+from .choices import Changes, Choices
 from .filter import visitor_address
 from .form import Form, Offer, Order
 from .layout import QUIET, Controls, Results, html, lay_out_controls, lay_out_results
-from .limits import Limits, check_number, check_whole, refused
-from .presets import (
-    PACES,
-    SizePreset,
-    automatic_factor,
-    explained,
-    first_form,
-    name_of,
-    pace_of,
-    pace_sets,
-    size_of,
-    sizes,
-    token_pixels,
-)
+from .limits import Limits
+from .presets import first_form, sizes, token_pixels
+from .progress import ProgressView
 from .session import Run, Session
 from .start import save_start
 from .store import PictureStore
+from .tune_tab import DRAW, TUNE, TuneTab, lay_out_tune
 from .visitors import Visitors, visitor_in
-from .worker import (
-    UNKNOWN,
-    Check,
-    Drawing,
-    DrawWorker,
-    Event,
-    Failed,
-    Finished,
-    Opening,
-    Progress,
-    Stopped,
-    Visitor,
-    Waiting,
-    log,
-)
+from .worker import UNKNOWN, Check, Drawing, DrawWorker, Failed, Finished, Stopped, Visitor, log
 
 STOPPED = "Stopped. Nothing of this run is kept."
 GONE = "This run is no longer kept."
 FORGOTTEN = "Your runs and pictures are deleted."
 NO_PICTURE = "Your picture to start from is no longer kept. Choose it again, or remove it."
-NOT_YET = "How long it takes is being measured."
-NO_CHANGE = "The automatic factor changes nothing at this size, so there would be nothing to compare."
-Changes = dict[Any, Any]  # of the page: what its parts become
 
 
 @dataclass(frozen=True)
@@ -78,12 +52,18 @@ def build(context: AppContext) -> gr.Blocks:
     label = f"An example, drawn before with {example.result.asked.model} on {machine}. Yours comes here."
     with gr.Blocks(title="todome", analytics_enabled=False, fill_width=True) as page:
         html(views.header(model, str(pipe.device)))
-        with gr.Row(elem_id="bench"):
-            with gr.Column(elem_id="controls", min_width=0):
-                controls = lay_out_controls(first, offered, limits, context.offer, size_step(pipe))
-            with gr.Column(elem_id="results", min_width=0):
-                results = lay_out_results(example, label)
-        Page(context, controls, results, offered, token_pixels(pipe), label).connect(page)
+        with gr.Tabs(elem_id="tabs") as tabs:
+            with gr.Tab("Draw", id=DRAW), gr.Row(elem_id="bench", elem_classes="bench"):
+                with gr.Column(elem_id="controls", elem_classes="controls", min_width=0):
+                    controls = lay_out_controls(first, offered, limits, context.offer, size_step(pipe))
+                with gr.Column(elem_id="results", min_width=0):
+                    results = lay_out_results(example, label)
+            with gr.Tab("Tune", id=TUNE):
+                tuning = lay_out_tune(model, limits)
+        given = (context.worker.estimates, limits, context.base, context.offer)
+        choices = Choices(controls, offered, token_pixels(pipe), *given)
+        Page(context, controls, results, choices, label).connect(page)
+        TuneTab(context, tuning, controls, tabs, visitor_of).connect(page)
     return page
 
 
@@ -94,15 +74,14 @@ class Page:
     context: AppContext
     controls: Controls
     results: Results
-    sizes: list[SizePreset]
-    pixels: int | None  # of a token, on a side
+    choices: Choices
     label: str  # of the example
 
     def connect(self, page: gr.Blocks) -> None:
         controls, form, places = self.controls, list(self.controls.form), list(vars(self.results).values())
         buttons = [controls.draw, controls.stop, controls.compare]
-        described = [controls.estimate, controls.setting, controls.pace, controls.size]
-        described += [controls.form.factor, controls.form.factor2, controls.factors, controls.merging, controls.window]
+        choices = self.choices
+        described = choices.explained_parts
         # More may enter than can wait, so that those for whom there is no place get an answer.
         queued = {**QUIET, "concurrency_limit": self.context.limits.waiting + 4}
         latest = {**QUIET, "trigger_mode": "always_last"}
@@ -111,7 +90,7 @@ class Page:
         )
         comparing = controls.compare.click(self.draw_all, form, [*places, *buttons], **queued)
         for event in (drawing, comparing):
-            event.then(self.enable_draw, None, buttons, **QUIET).then(self.describe, form, described, **latest)
+            event.then(self.enable_draw, None, buttons, **QUIET).then(choices.describe, form, described, **latest)
         controls.stop.click(self.stop, None, None, **QUIET)
         page.unload(self.stop)
         page.load(self.load, form, [*form, *places, *described, controls.uploaded], **QUIET)
@@ -119,11 +98,11 @@ class Page:
         self.results.history.forget(self.forget, None, [*places, controls.uploaded], **QUIET)
         controls.upload.upload(self.upload, None, controls.uploaded, **QUIET)
         controls.uploaded.clear(self.remove_start, None, controls.uploaded, **QUIET)
-        shown = [*(part for part in controls.form if part is not controls.form.prompt)]
-        gr.on([part.change for part in shown], self.describe, form, described, **latest)
-        controls.pace.input(self.choose_pace, [controls.pace, *form], form, **QUIET)
-        controls.setting.select(self.choose_factor, None, form, **QUIET)
-        controls.size.input(self.choose_size, controls.size, [controls.form.width, controls.form.height], **QUIET)
+        explained = [part for part in controls.form if part is not controls.form.prompt]
+        gr.on([part.change for part in explained], choices.describe, form, described, **latest)
+        controls.pace.input(choices.choose_pace, [controls.pace, *form], form, **QUIET)
+        controls.setting.select(choices.choose_factor, None, form, **QUIET)
+        controls.size.input(choices.choose_size, controls.size, [controls.form.width, controls.form.height], **QUIET)
 
     def draw(self, request: gr.Request, *values: Any) -> Iterator[Changes]:
         """Draws a run, and yields what changes on the page."""
@@ -138,10 +117,12 @@ class Page:
         off = {button: gr.Button(interactive=False) for button in (controls.draw, controls.compare)}
         yield {**off, controls.stop: gr.Button(interactive=True)}
         try:
-            begin = self.context.visitors.session(visitor.name).start
+            session = self.context.visitors.session(visitor.name)
+            begin = session.start
             if begin is not None and not begin.picture.is_file():
                 raise ValueError(NO_PICTURE)
-            order = form.order(self.context.limits, self.context.base, self.context.offer, begin, compare=compare)
+            context, more = self.context, {"compare": compare, "plan": session.plan}
+            order = form.order(context.limits, context.base, context.offer, begin, **more)
             yield from self.run(form, order, visitor)
         except ValueError as error:
             yield self.unchanged(visitor, str(error))
@@ -197,11 +178,11 @@ class Page:
         if session.runs:
             yield self.shown(session.runs[0], session)
             form = session.runs[0].form
-        yield {**self.described(form), self.controls.uploaded: views.started(start_text(session))}
+        yield {**self.choices.described(form), self.controls.uploaded: views.started(start_text(session))}
         patience = time.monotonic() + 120
         while self.context.worker.estimates.is_empty() and time.monotonic() < patience:
             time.sleep(0.5)
-        yield self.described(form)
+        yield self.choices.described(form)
 
     def restore(self, request: gr.Request, event: gr.EventData, *values: Any) -> Changes:
         """Shows a run of the history again, and sets the controls to its settings."""
@@ -211,7 +192,10 @@ class Page:
         if run is None or not run.folder.is_dir():
             return {self.results.notice: views.notice(GONE, "note")}
         start = run.extras.start and run.extras.start.copy_to(self.context.store.root / secrets.token_urlsafe(16))
-        session = self.context.visitors.change(visitor.name, lambda one: one.with_start(start))
+        plan = planned_in(run)
+        session = self.context.visitors.change(
+            visitor.name, lambda one: one.with_start(start)._replace(plan=plan or one.plan)
+        )
         return {**self.shown(run, session), self.controls.uploaded: views.started(start_text(session))}
 
     def shown(self, run: Run, session: Session) -> Changes:
@@ -242,106 +226,6 @@ class Page:
         self.context.visitors.change(visitor_of(request).name, lambda session: session.with_start(None))
         return ""
 
-    def describe(self, *values: Any) -> Changes:
-        return self.described(Form(*values))
-
-    def described(self, form: Form) -> Changes:
-        """What the controls mean, in words and in time, and which of them count."""
-        controls, downsamples, merges = self.controls, form.method in ("todome", "ToDo"), form.method == "ToMe"
-        auto = self.automatic(form)
-        boxes = gr.Number(interactive=not form.auto)
-        return {
-            controls.estimate: self.estimate(form),
-            controls.setting: self.setting(form, auto),
-            controls.pace: pace_of(form, auto),
-            controls.size: size_of(form, self.sizes),
-            controls.form.factor: boxes,
-            controls.form.factor2: boxes,
-            controls.factors: gr.Column(visible=downsamples),
-            controls.merging: gr.Column(visible=merges),
-            controls.window: gr.Column(visible=downsamples or merges),
-        }
-
-    def automatic(self, form: Form) -> int | None:
-        """The automatic factor at the size that is set; None where it is not known, as of models that are not open."""
-        try:
-            size = check_whole("width", form.width, 1, 2**20), check_whole("height", form.height, 1, 2**20)
-        except ValueError:
-            return None
-        return automatic_factor(size, self.pixels) if form.model in ("", self.context.base.model) else None
-
-    def setting(self, form: Form, auto: int | None) -> str:
-        try:
-            said = explained(form.reduction(), auto)
-        except ValueError as error:
-            return views.setting("", str(error))
-        unchanged = form.method in ("todome", "ToDo") and form.auto and auto == 1
-        return views.setting("" if unchanged else said, NO_CHANGE if unchanged else "", 2 if unchanged else 0)
-
-    def estimate(self, form: Form) -> str:
-        try:
-            order = form.order(self.context.limits, self.context.base, self.context.offer)
-        except ValueError as error:
-            return views.estimate(str(error))
-        seconds = self.context.worker.estimates.total(order.pictures())
-        if seconds is None:
-            return views.estimate(NOT_YET)
-        number = len(order.pictures())
-        what = {1: "", 2: " for both"}.get(number, f" for {number} pictures")
-        return views.estimate(f"About {in_words(seconds)}{what} on this machine.")
-
-    def choose_pace(self, pace: Any, *values: Any) -> Changes:
-        form = Form(*values)
-        sets = pace_sets(pace, self.automatic(form)) if pace in PACES else {}
-        return self.set_fields(sets)
-
-    def choose_factor(self, event: gr.EventData) -> Changes:
-        factor = event._data.get("factor") if isinstance(event._data, dict) else None
-        return self.set_fields({"auto": False, "factor": check_number("factor", factor, 1, 16), "factor2": 1})
-
-    def choose_size(self, name: Any) -> list[int]:
-        size = next((preset.size for preset in self.sizes if preset.name == name), None)
-        if size is None:
-            raise refused("size", name, "one of those that are offered", "Choose one of them")
-        return list(size)
-
-    def set_fields(self, sets: dict[str, Any]) -> Changes:
-        return {getattr(self.controls.form, field): value for field, value in sets.items()}
-
-
-class ProgressView:
-    """What is seen of a run while it is drawn: bars, the time left, and the last preview."""
-
-    def __init__(self, worker: DrawWorker, order: Order, known: set[int]) -> None:
-        self.pictures, self.known, self.several = order.pictures(), known, len(order.alone) > 1
-        self.size: Size = order.alone[0].size or (1, 1)
-        expected = [0.0 if at in known else worker.estimates.seconds(one) for at, one in enumerate(self.pictures)]
-        self.time = TimeLeft([time and time * order.extras.strength for time in expected])
-        self.now = Progress(-1, 0, order.alone[0].steps or 1)
-
-    def changes(self, event: Event, results: Results) -> Changes:
-        """The stage changes with each preview alone: until the first one, the picture before is seen."""
-        if isinstance(event, Progress):
-            self.now = event
-            self.time.step(event.at, event.done, event.steps)
-        bars = views.bars(self.pictures, self.known, self.now.at, self.now.done, self.now.steps)
-        left = self.time.seconds()
-        told = "" if left is None else f"About {in_words(left)} left."
-        changed = {results.progress: views.progress(self.said(event), told, bars)}
-        if isinstance(event, Progress) and event.preview:
-            changed[results.stage] = views.sketch(event.preview, self.size)
-        return changed
-
-    def said(self, event: Event) -> str:
-        if isinstance(event, Opening):
-            return f"Opening {views.shown_model(event.model)}."
-        if self.now.at < 0:
-            before = event.before if isinstance(event, Waiting) else 0
-            return f"{before} run{'s' * (before != 1)} of others before yours." if before else "Getting ready."
-        drawn = self.pictures[self.now.at]
-        which = f", seed {drawn.seed}" if self.several else ""
-        return f"Drawing with {name_of(drawn.reduction)}{which}."
-
 
 def known_pictures(session: Session, order: Order) -> dict[int, tuple[Drawing, int]]:
     """Pictures with full attention that are there already, by their place, and the runs that drew them."""
@@ -354,6 +238,11 @@ def known_pictures(session: Session, order: Order) -> dict[int, tuple[Drawing, i
             except FileNotFoundError:  # it had to make room
                 continue
     return found
+
+
+def planned_in(run: Run) -> Plan | None:
+    """The plan that a run was drawn with, if it was."""
+    return next((method for method in run.methods if isinstance(method, Plan)), None)
 
 
 def start_text(session: Session) -> str:

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from ...hosts import find_layers
+from ...plan import Plan
 from ...reductions import AUTO_KEYS, Downsample, Merge, Reduction, as_tuple
 from ...tokens.grid import smallest_factor
 from ..measuring.subjects import own_size
@@ -99,6 +100,8 @@ def title_of(reduction: Reduction | None) -> str:
     """Name of a method with its setting, such as "todome 2"."""
     if reduction is None:
         return "full attention"
+    if isinstance(reduction, Plan):
+        return "plan"
     levels = as_tuple(getattr(reduction, reduction.level_field))
     setting = ", ".join(level if isinstance(level, str) else f"{level:.3g}" for level in levels)
     window = f", {reduction.start:.0%} to {reduction.stop:.0%}" if reduction.windowed else ""
@@ -108,6 +111,8 @@ def title_of(reduction: Reduction | None) -> str:
 def name_of(reduction: Reduction | None) -> str:
     if reduction is None:
         return "full attention"
+    if isinstance(reduction, Plan):
+        return "your plan"
     return "ToMe" if not isinstance(reduction, Downsample) else "ToDo" if reduction.phase == "fixed" else "todome"
 
 

@@ -4,6 +4,7 @@ import shlex
 from dataclasses import fields, replace
 from typing import Any
 
+from ...plan import Plan
 from ...reductions import Merge, Reduction, as_tuple
 from ..devices import reachable_device, torch_dtype
 from ..generate import Settings
@@ -20,8 +21,9 @@ def settings_to_repeat(picture: SavedPicture) -> Settings:
 
 
 def command(settings: Settings, file: str) -> str:
-    """Command for a shell. A stride, which it has no option for, is read from the picture itself."""
-    if isinstance(settings.reduction, Merge) and settings.reduction.stride != (2, 2):
+    """Command for a shell. What it has no option for, a stride or a plan's layers, is read from the picture itself."""
+    strided = isinstance(settings.reduction, Merge) and settings.reduction.stride != (2, 2)
+    if strided or isinstance(settings.reduction, Plan):
         return shlex.join(["todome", "generate", "--like", file, "-o", f"again-{file}"])
     options = {
         "model": None if settings.model == EMBEDDED else settings.model,
@@ -67,10 +69,17 @@ def snippet(settings: Settings, file: str, extras: Extras = PLAIN) -> str:
     lines += opening_lines(settings, device, torch_dtype(settings.dtype, device))
     lines += [*scheduler_lines(settings.scheduler), *lora_lines(extras), *start_lines(extras)]
     if reduction is not None:
-        given = ", ".join(f"{name}={value!r}" for name, value in changed_fields(reduction).items())
-        lines += [f"todome.apply(pipe, todome.{type(reduction).__name__}({given}))"]
+        lines += [f"todome.apply(pipe, {reduction_code(reduction)})"]
     lines += ["picture = pipe(", *(f"    {argument}," for argument in call_arguments(settings, extras)), ").images[0]"]
     return "\n".join([*lines, f"picture.save({quote_text(file)})", ""])
+
+
+def reduction_code(reduction: Reduction) -> str:
+    """Python that makes the reduction. A plan is read from the file that the page offers."""
+    if isinstance(reduction, Plan):
+        return 'todome.Plan.load("plan.json")'
+    given = ", ".join(f"{name}={value!r}" for name, value in changed_fields(reduction).items())
+    return f"todome.{type(reduction).__name__}({given})"
 
 
 def lora_lines(extras: Extras) -> list[str]:

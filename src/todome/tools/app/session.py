@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from PIL import Image
 
+from ...plan import Plan
 from ...reductions import Reduction
 from ..generate import Generated, Settings
 from ..measuring.verdict import SAME
 from .form import Extras, Form
 from .start import Start
+from .tuning import Tuned
 from .worker import Drawing
 
 
@@ -92,11 +94,13 @@ class Run(NamedTuple):
 
 
 class Session(NamedTuple):
-    """Runs of a visitor that are kept, the number of the last one, and the picture to start from."""
+    """Runs of a visitor that are kept, the number of the last one, the picture to start from, what was tuned."""
 
     runs: tuple[Run, ...] = ()
     last: int = 0
     start: Start | None = None
+    tuned: Tuned | None = None
+    plan: Plan | None = None  # that pictures are drawn with
 
     def add_run(self, run: Run, most: int) -> "Session":
         """Session with one more run. The oldest beyond `most` go with their files; so do those without files."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
+from ...plan import Plan
 from ..generate import Generated, Settings
 from ..measuring.comparing import measures_at
 from ..metrics import LPIPS
@@ -136,6 +137,8 @@ def method_of(asked: Settings) -> str:
     reduction = asked.reduction
     if reduction is None:
         return "dense"
+    if isinstance(reduction, Plan):
+        return "plan"
     return {"dither": "todome", "fixed": "ToDo"}.get(getattr(reduction, "phase", ""), "ToMe")
 
 

@@ -65,8 +65,14 @@ class Progress(NamedTuple):
     preview: str = ""
 
 
+class Measured(NamedTuple):
+    """Event: the state of a measurement, as far as it is."""
+
+    state: Any
+
+
 class Finished(NamedTuple):
-    """Event: the pictures are drawn, and this is what `save` made of them."""
+    """Event: the run is finished, and this is what came of it: of pictures, what `save` made of them."""
 
     result: Any
 
@@ -81,7 +87,7 @@ class Stopped(NamedTuple):
     """Event: the run was stopped by its visitor, or because the page is closed."""
 
 
-Event: TypeAlias = Waiting | Opening | Progress | Finished | Failed | Stopped
+Event: TypeAlias = Waiting | Opening | Progress | Measured | Finished | Failed | Stopped
 END = (Finished, Failed, Stopped)
 Check: TypeAlias = Callable[[], None]  # raises Stop where the run was stopped
 Save: TypeAlias = Callable[[list[Drawing], Check], Any]  # given the pictures in the order in which they were asked for
@@ -93,14 +99,11 @@ class Stop(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """One run of a visitor: the pictures to draw, and those that are known already, by their place."""
+    """One run of a visitor."""
 
     visitor: Visitor
-    order: Order
-    known: Mapping[int, Drawing]
-    save: Save
-    events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
-    stopping: threading.Event = field(default_factory=threading.Event)
+    events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue, init=False)
+    stopping: threading.Event = field(default_factory=threading.Event, init=False)
 
     def stop(self) -> None:
         """Ends the run for its visitor at once, and for the pipeline after the step that is being computed."""
@@ -110,6 +113,22 @@ class Job:
     def check_stop(self) -> None:
         if self.stopping.is_set():
             raise Stop
+
+
+@dataclass(eq=False)
+class DrawJob(Job):
+    """Pictures to draw, and those that are known already, by their place."""
+
+    order: Order
+    known: Mapping[int, Drawing]
+    save: Save
+
+
+@dataclass(eq=False)
+class OtherJob(Job):
+    """Something else to do with a model, in the thread that draws. What it returns ends the run."""
+
+    do: Callable[[Models, Job], Any]
 
 
 class DrawWorker:
@@ -129,7 +148,7 @@ class DrawWorker:
         self.lock = threading.Lock()
         self.closed = False
         self.warm: set[tuple[str, Size | None]] = set()
-        self.pending: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self.pending: queue.SimpleQueue[DrawJob | OtherJob | None] = queue.SimpleQueue()
         # A daemon: a step can take a minute, and the end of the process must not wait for it.
         self.thread = threading.Thread(target=self.work, name="todome-draw", daemon=True)
         self.thread.start()
@@ -149,7 +168,10 @@ class DrawWorker:
         first = order.alone[0]
         if first.size is not None and self.models.is_open(first.model):
             check_size(self.models.pipe, first.size)
-        job = Job(visitor, order, known or {}, save)
+        yield from self.follow(DrawJob(visitor, order, known or {}, save))
+
+    def follow(self, job: DrawJob | OtherJob) -> Iterator[Event]:
+        """Events of a job, up to its end. Closing the iterator stops it."""
         self.add(job)
         try:
             event = None
@@ -159,9 +181,9 @@ class DrawWorker:
         finally:
             job.stop()
             with self.lock:
-                self.jobs.pop(visitor.session, None)
+                self.jobs.pop(job.visitor.session, None)
 
-    def add(self, job: Job) -> None:
+    def add(self, job: DrawJob | OtherJob) -> None:
         with self.lock:
             addresses = [other.visitor.address for other in self.jobs.values()]
             if self.closed:
@@ -231,20 +253,20 @@ class DrawWorker:
         if self.closed or self.jobs:
             raise Stop
 
-    def run(self, job: Job) -> Event:
-        """Draws what a job asks for. Returns the event that ends it."""
+    def run(self, job: DrawJob | OtherJob) -> Event:
+        """Does what a job asks for. Returns the event that ends it."""
         try:
-            return self.draw_pictures(job)
+            return self.draw_pictures(job) if isinstance(job, DrawJob) else Finished(job.do(self.models, job))
         except Stop:
             return Stopped()
         except USER_ERRORS as error:
             return Failed(str(error))
         except Exception:
             if not job.stopping.is_set():  # its folder may be gone by then
-                log.exception("A run failed: %s", job.order)
+                log.exception("A run failed: %s", job)
             return Failed(UNKNOWN)
 
-    def draw_pictures(self, job: Job) -> Finished:
+    def draw_pictures(self, job: DrawJob) -> Finished:
         order, drawn = job.order, []
         first = order.alone[0]
         if not self.models.is_open(first.model):
@@ -274,7 +296,7 @@ class DrawWorker:
             self.estimates.learn(settings, moments[1] - moments[0], 1)
         self.warm.add((settings.model, settings.size))
 
-    def draw_picture(self, at: int, settings: Settings, job: Job) -> Drawing:
+    def draw_picture(self, at: int, settings: Settings, job: DrawJob) -> Drawing:
         extras, size = job.order.extras, settings.size
         pipe, more = self.models.pipeline(settings, extras), {}
         asked = settings

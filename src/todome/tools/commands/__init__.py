@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from ... import __version__
 from ..extras import missing_package
 from .app import serve
+from .batch import batch
 from .bench import bench
 from .demo import demo
 from .evaluate import evaluate
@@ -18,7 +19,8 @@ from .generate import generate
 from .install import install
 from .report import report
 from .train_lora import train_lora
-from .words import SeveralWords
+from .tune import tune
+from .words import OnCluster, SeveralWords
 
 
 class Commands(TyperGroup):
@@ -70,11 +72,13 @@ def todome(
 
 
 app.command()(generate)
+app.command(cls=OnCluster)(batch)
 app.command()(demo)
 app.command("app")(serve)
 app.command("eval", cls=SeveralWords)(evaluate)
 app.command()(report)
 app.command()(explain)
+app.command(cls=OnCluster)(tune)
 app.command(cls=SeveralWords)(bench)
 app.command()(install)
 app.command()(train_lora)

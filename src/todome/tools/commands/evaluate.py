@@ -10,15 +10,19 @@ from ..pipelines import EMBEDDED
 from .options import (
     DEVICE,
     DTYPE,
-    GUIDANCE,
     MODEL,
     OF_THE_MODEL,
-    SCHEDULER,
     SIZES,
     USUAL_METHODS,
+    Guidance,
     Loras,
+    Ray,
+    SchedulerName,
+    Share,
     Vae,
+    Workers,
     by_default,
+    choose_engine,
     drawing_option,
     machine_option,
     measure_option,
@@ -47,8 +51,8 @@ def evaluate(
     pictures: Annotated[int, drawing_option("--pictures", "-n", help="How many, of each method and size.")] = 16,
     seed: Annotated[int, drawing_option(help="Picture i starts from the noise of SEED + i.")] = 0,
     steps: Annotated[int | None, drawing_option(help="Steps of every picture." + by_default(25))] = None,
-    guidance: Annotated[float | None, drawing_option(help=GUIDANCE)] = None,
-    scheduler: Annotated[str | None, drawing_option(metavar="NAME", help=SCHEDULER)] = None,
+    guidance: Guidance = None,
+    scheduler: SchedulerName = None,
     batch: Annotated[int, drawing_option(help="Pictures drawn at once.")] = 1,
     table: Annotated[str | None, measure_option(metavar="NAME", help=TABLE)] = None,
     fid: Annotated[bool, measure_option("--fid", help=FID)] = False,
@@ -58,6 +62,9 @@ def evaluate(
         Path | None, measure_option(metavar="FILE", help="File with the weights of Inception, for FID.")
     ] = None,
     out: Annotated[Path, machine_option("--out", "-o", metavar="RUN", help=OUT)] = Path("todome-eval"),
+    ray: Ray = None,
+    workers: Workers = None,
+    gpu_share: Share = 1.0,
     device: Annotated[str, machine_option(metavar="NAME", help=DEVICE)] = "auto",
     dtype: Annotated[str, machine_option(metavar="NAME", help=DTYPE)] = "auto",
 ) -> None:
@@ -69,6 +76,7 @@ def evaluate(
     """
     from ..measuring.evaluation import evaluate
     from ..measuring.tables import closeness_table, table_named
+    from ..measuring.verdict import THRESHOLDS
 
     paper = table_named(table) if table else None
     wanted = read_sizes(size, sizes)
@@ -84,13 +92,14 @@ def evaluate(
     fields |= without_none(**asked) | {"methods": [*fields["methods"], *(methods or [])] or None}
     fid = fid or (paper is not None and paper.fid)
     files = {"out": out, "lpips": lpips, "inception": inception}
+    engine = choose_engine(ray, workers, gpu_share, device) if ray or workers else None
     try:
-        run = evaluate(model, fid=fid, device=device, dtype=dtype, **files, **fields)
+        run = evaluate(model, fid=fid, engine=engine, device=device, dtype=dtype, **files, **fields)
     except KeyboardInterrupt:
         typer.echo(f"Interrupted. What is drawn is in {out}: the same command continues it.", err=True)
         raise typer.Exit(130) from None
     typer.echo((paper.render if paper else closeness_table)(run))
-    typer.echo("\nDense is full attention. A PSNR to it above 40 dB is hard to see.")
+    typer.echo(f"\nDense is full attention. {THRESHOLDS}")
     typer.echo(f"Pictures: {out / 'pictures'}\nNext: todome report {out}")
 
 

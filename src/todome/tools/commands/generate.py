@@ -9,38 +9,35 @@ from typing import Annotated, Any
 import typer
 
 from ...errors import NothingToReduce
-from ...tokens.grid import Phase
-from ..pipelines import EMBEDDED, check_sides, format_size
+from ..pipelines import EMBEDDED, MULTIPLE, check_sides, format_size
 from .options import (
-    DEVICE,
-    DTYPE,
-    FACTORS,
-    GUIDANCE,
-    MODEL,
-    OF_THE_MODEL,
-    PHASES,
-    RATIOS,
-    SCHEDULER,
-    SIZE,
+    Dense,
+    Device,
+    Dtype,
+    Factors,
+    Guidance,
     Loras,
+    Model,
+    Negative,
+    OneSize,
+    PhaseName,
+    PlanFile,
+    Ratios,
+    SchedulerName,
+    Start,
+    Steps,
+    Stop,
     Vae,
     by_default,
-    choose_reduction,
+    chosen_settings,
     drawing_option,
     machine_option,
-    model_option,
-    parse_size,
-    reduction_option,
     without_none,
 )
 
 AGAIN = "Make this picture of todome's again; other options change it. Asks before it opens files that it names."
-START = "Full attention before this share of the steps." + by_default(0)
-STOP = "Full attention after this share of the steps; 0.8 draws the last fifth with it." + by_default(1)
 SEED = "The same seed gives the same picture." + by_default(0)
-DENSE = "Full attention: reduce nothing (dense)."
 FORCE = "Overwrite what is there; draw even what seems too large for the memory."
-MULTIPLE = 8  # of pixels, which every model needs; some need more, and say so when they are open
 TEXTS = 100_000  # bytes of a file beside its pixels
 
 
@@ -48,25 +45,26 @@ def generate(
     prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="What to draw. May be empty.")] = None,
     *,
     like: Annotated[Path | None, drawing_option(metavar="FILE.png", help=AGAIN)] = None,
-    negative: Annotated[str | None, drawing_option(metavar="TEXT", help="What to keep away from.")] = None,
-    size: Annotated[str | None, drawing_option(metavar="SIZE", help=SIZE + OF_THE_MODEL)] = None,
-    steps: Annotated[int | None, drawing_option(help="More are finer and slower." + OF_THE_MODEL)] = None,
-    guidance: Annotated[float | None, drawing_option(help=GUIDANCE)] = None,
-    scheduler: Annotated[str | None, drawing_option(metavar="NAME", help=SCHEDULER)] = None,
+    negative: Negative = None,
+    size: OneSize = None,
+    steps: Steps = None,
+    guidance: Guidance = None,
+    scheduler: SchedulerName = None,
     seed: Annotated[int | None, drawing_option(help=SEED)] = None,
     count: Annotated[int, drawing_option(min=1, help="How many, with seeds SEED, SEED + 1, ...")] = 1,
-    model: Annotated[str | None, model_option(metavar="MODEL", help=MODEL + by_default(EMBEDDED))] = None,
+    model: Model = None,
     lora: Loras = None,
     vae: Vae = None,
-    factor: Annotated[list[str] | None, reduction_option(metavar="F", help=FACTORS)] = None,
-    ratio: Annotated[list[str] | None, reduction_option(metavar="R", help=RATIOS)] = None,
-    dense: Annotated[bool, reduction_option("--dense", help=DENSE)] = False,
-    phase: Annotated[Phase | None, reduction_option(help=PHASES)] = None,
-    start: Annotated[float | None, reduction_option(help=START)] = None,
-    stop: Annotated[float | None, reduction_option(help=STOP)] = None,
+    factor: Factors = None,
+    ratio: Ratios = None,
+    plan: PlanFile = None,
+    dense: Dense = False,
+    phase: PhaseName = None,
+    start: Start = None,
+    stop: Stop = None,
     out: Annotated[Path, machine_option("--out", "-o", metavar="FILE.png", help="The file to write.")],
-    device: Annotated[str | None, machine_option(metavar="NAME", help=DEVICE + by_default("auto"))] = None,
-    dtype: Annotated[str | None, machine_option(metavar="NAME", help=DTYPE + by_default("auto"))] = None,
+    device: Device = None,
+    dtype: Dtype = None,
     force: Annotated[bool, machine_option("--force", help=FORCE)] = False,
 ) -> None:
     """Makes a picture from a PROMPT, with attention on fewer tokens.
@@ -84,11 +82,26 @@ def generate(
     weights = {"model": model, "loras": lora and tuple(lora), "vae": vae}
     if like:
         confirm_files(base, weights, like)
-    given = {"prompt": prompt, "negative": negative, "seed": seed, "size": parse_size(size), "steps": steps}
-    given |= {"guidance": guidance, "scheduler": scheduler, "device": device, "dtype": dtype}
-    rest = without_none(phase=phase, start=start, stop=stop)
-    reduction = choose_reduction(base.reduction, factor, ratio, dense, rest)
-    settings = replace(base, **without_none(**given, **weights), reduction=reduction)
+    settings = chosen_settings(
+        base,
+        factor=factor,
+        ratio=ratio,
+        plan=plan,
+        dense=dense,
+        rest=without_none(phase=phase, start=start, stop=stop),
+        size=size,
+        lora=lora,
+        prompt=prompt,
+        negative=negative,
+        seed=seed,
+        steps=steps,
+        guidance=guidance,
+        scheduler=scheduler,
+        model=model,
+        vae=vae,
+        device=device,
+        dtype=dtype,
+    )
     outs = picture_files(out, count)
     check_all(settings, outs, force)
     save(settings, outs, force)
@@ -112,18 +125,29 @@ def confirm_files(base: Any, given: dict[str, Any], like: Path) -> None:
 
 def check_all(settings: Any, outs: list[Path], force: bool) -> None:
     """Refuses what cannot work, as far as it can be known before a model is opened."""
-    from ..checkpoints.opening import check_parts
-    from ..devices import reachable_device, torch_dtype
     from ..files import check_out, check_room
-    from ..memory import check_memory
-    from ..pipelines import find_model
 
     for out in outs:
         check_out(out, force=force)
-    width, height = settings.size or (0, 0)
     if settings.size:
         check_sides(settings.size, MULTIPLE)
-    check_room(outs[0].parent, len(outs) * (3 * width * height + TEXTS))
+    check_room(outs[0].parent, len(outs) * picture_bytes(settings))
+    check_target(settings, force)
+
+
+def picture_bytes(settings: Any) -> int:
+    """Bytes that the file of a picture takes at the most; without a size, which the model knows, those of its texts."""
+    width, height = settings.size or (0, 0)
+    return 3 * width * height + TEXTS
+
+
+def check_target(settings: Any, force: bool) -> None:
+    """Refuses a device, a model, LoRAs or a VAE that cannot be used here, and what is too large for the memory."""
+    from ..checkpoints.opening import check_parts
+    from ..devices import reachable_device, torch_dtype
+    from ..memory import check_memory
+    from ..pipelines import find_model
+
     device = reachable_device(settings.device)
     dtype = torch_dtype(settings.dtype, device)
     check_parts(settings.loras, settings.vae)
@@ -134,17 +158,23 @@ def check_all(settings: Any, outs: list[Path], force: bool) -> None:
 
 def save(settings: Any, outs: list[Path], force: bool) -> None:
     """A picture for each file, with one seed after the other. On Ctrl+C says which are there."""
-    kept: list[Path] = []
+    before = written_at(outs)
     try:
-        typer.echo(draw_all(settings, outs, force, kept))
+        typer.echo(draw_all(settings, outs, force))
     except KeyboardInterrupt:
+        kept = [out for out, when in written_at(outs).items() if when != before.get(out)]
         files = ", ".join(map(str, kept))
         typer.echo(f"Interrupted. Kept: {files}." if kept else "Interrupted. No picture was finished.", err=True)
         raise typer.Exit(130) from None
 
 
-def draw_all(settings: Any, outs: list[Path], force: bool, kept: list[Path]) -> str:
-    """What was reduced. Pictures that are written are added to those that are kept."""
+def written_at(outs: list[Path]) -> dict[Path, int]:
+    """When each of these files was written, of those that are there."""
+    return {out: out.stat().st_mtime_ns for out in outs if out.exists()}
+
+
+def draw_all(settings: Any, outs: list[Path], force: bool) -> str:
+    """Draws and writes the pictures. Returns what was reduced."""
     from ..progress import progress_bar
 
     with progress_bar() as bar:
@@ -161,7 +191,6 @@ def draw_all(settings: Any, outs: list[Path], force: bool, kept: list[Path]) -> 
             except NothingToReduce as error:
                 raise NothingToReduce(f"{error} Make the picture with --dense.") from None
             write_png(made.picture, out, made.texts(), force=force)
-            kept.append(out)
             reduced = made.reduced if settings.reduction else "full attention (dense)"
             with bar.hidden():
                 typer.echo(f"{out}: {format_size(made.picture.size)} pixels in {made.seconds:.1f} s")

@@ -1,4 +1,4 @@
-"""`todome report`: an evaluation as one HTML file."""
+"""`todome report`: an evaluation, or a sample of a batch, as one HTML file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,7 @@ import typer
 
 from .options import by_default
 
-RUN = "The folder of an evaluation, as todome eval makes it; it need not be finished."
+RUN = "The folder of an evaluation (todome eval) or of a batch (todome batch); it need not be finished."
 OUT = "The file to write." + by_default("RUN/report.html")
 
 
@@ -21,10 +21,12 @@ def report(
     """Writes an evaluation as one page: sliders between dense (full attention) and each method, plots, table, settings.
 
     The worst pictures come first. The HTML file needs nothing else; the plots are also in RUN/plots, as SVG and PNG.
+    Of a batch, it shows some of the pictures, evenly over all rows, and what failed.
     """
+    from ..batch.sample import is_batch, write_sample
     from ..measuring.report import write_report
 
-    path = write_report(run, out, cases=cases, force=force)
+    path = (write_sample if is_batch(run) else write_report)(run, out, cases=cases, force=force)
     typer.echo(f"Report: {path}, {path.stat().st_size / 1e6:.1f} MB")
     for plot in sorted((run / "plots").glob("*.*")):
         typer.echo(f"Plot: {plot}")

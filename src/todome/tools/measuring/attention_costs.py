@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ...patch import apply
-from ...reductions import Downsample, Level
+from ...reductions import Downsample, Level, Reduction
 from ...tokens.grid import Grid
 from ..timing import captured, timed
 from .subjects import DenoiserCall
@@ -79,16 +79,22 @@ class StepTimes(NamedTuple):
 
     ms: float
     noise: float
-    speedups: Mapping[Downsample, float]
+    speedups: Mapping[Reduction, float]
 
 
-def step_times(call: DenoiserCall, reductions: Sequence[Downsample], prepare: Preparation) -> StepTimes:
+def step_times(
+    call: DenoiserCall,
+    reductions: Sequence[Reduction],
+    prepare: Preparation,
+    patience: float = PATIENCE,
+    rounds: int = MOST_ROUNDS,
+) -> StepTimes:
     """In rounds, as many as patience allows. The shortest time of each counts: others were disturbed by something."""
-    times: dict[Downsample | None, list[float]] = {reduction: [] for reduction in [None, *reductions]}
+    times: dict[Reduction | None, list[float]] = {reduction: [] for reduction in [None, *reductions]}
     _, once = timed(call, call.device, 2)
     calls, began = max(1, int(100 / once)), time.perf_counter()
-    for done in range(MOST_ROUNDS):
-        if done >= LEAST_ROUNDS and time.perf_counter() - began > PATIENCE:
+    for done in range(rounds):
+        if done >= LEAST_ROUNDS and time.perf_counter() - began > patience:
             break
         for reduction, found in times.items():
             with nullcontext() if reduction is None else apply(call.model, reduction):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -81,10 +81,23 @@ class PictureMetrics:
             return found
         assert self.inception is not None
         made = features(pictures, self.inception, self.device)
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(cache) as beside:
-            needed("safetensors.torch", "Keeping features").save_file({"features": made}, beside)
+        save_features(cache, made)
         return made
+
+
+def save_features(path: Path, features: Tensor) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as beside:
+        needed("safetensors.torch", "Keeping features").save_file({"features": features}, beside)
+
+
+class InceptionFile(NamedTuple):
+    """Where the weights of Inception are; None is where they are found."""
+
+    path: str | os.PathLike[str] | None
+
+    def load(self) -> Inception:
+        return Inception.find() if self.path is None else Inception.load(self.path)
 
 
 def find_lpips(path: str | os.PathLike[str] | None) -> LPIPS | None:
@@ -102,7 +115,7 @@ def find_inception(path: str | os.PathLike[str] | None, pictures: int) -> Incept
     if pictures < ENOUGH:
         told = f"FID is biased upwards by few pictures: compare it only between sets of {pictures}, as these are."
         warnings.warn(f"{told} It is meant for {ENOUGH} and more.", stacklevel=3)
-    return Inception.find() if path is None else Inception.load(path)
+    return InceptionFile(path).load()
 
 
 def measures_at(size: Size, lpips: LPIPS | None) -> dict[str, Measure]:

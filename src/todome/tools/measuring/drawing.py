@@ -1,8 +1,10 @@
 """Drawing the pictures of an evaluation, batch by batch, each into its file, with the time that each batch took."""
 
+import copy
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +17,15 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .. import pipelines
-from ..devices import explain_out_of_memory, reachable_device, torch_dtype
-from ..generate import Generated, Settings, call_options, complete_settings
+from ..devices import reachable_device, torch_dtype
+from ..engines import Engine, Place
+from ..generate import Generated, Settings, call_options, call_pipeline, complete_settings
+from ..machine import about
 from ..pictures import write_png
 from ..pipelines import Size, check_size, format_size
 from ..schedulers import sampler_title, use_scheduler
 from ..stopwatch import now
+from .comparing import InceptionFile, features, picture_batches, save_features
 from .methods import Method, method_named
 from .runs import Plan, features_path, picture_path, times_path, write_json
 from .subjects import own_size
@@ -40,9 +45,35 @@ class PictureMaker:
     """A pipeline, opened when the first picture is to be drawn, and the folder its pictures go to."""
 
     def __init__(self, plan: Plan, folder: Path, pipe: Any = None, device: str = "auto", dtype: str = "auto") -> None:
-        self.plan, self.folder, self.given = plan, folder, pipe
-        self.device = reachable_device(device) if pipe is None else pipe.device
-        self.dtype = torch_dtype(dtype, self.device) if pipe is None else pipe.dtype
+        self.plan, self.folder, self.given, self.precision = plan, folder, pipe, dtype
+        self.methods: dict[str, Method] = {}  # with the plans they name, which are files of this machine
+        for name in plan.methods:
+            self.method(name)
+        self.move(device)
+
+    def method(self, name: str) -> Method:
+        if name not in self.methods:
+            self.methods[name] = method_named(name).loaded()
+        return self.methods[name]
+
+    def move(self, device: str) -> None:
+        """Says where to open the pipeline, unless it was given."""
+        self.device = reachable_device(device) if self.given is None else self.given.device
+        self.dtype = torch_dtype(self.precision, self.device) if self.given is None else self.given.dtype
+
+    def at(self, device: str) -> "PictureMaker":
+        """A maker for another device, with a pipeline of its own; itself where that is its device already."""
+        if self.given is not None or reachable_device(device) == self.device:
+            return self
+        other = copy.copy(self)
+        vars(other).pop("pipe", None)
+        other.move(device)
+        return other
+
+    def machine(self) -> dict[str, Any]:
+        """What draws: machine, versions, number format, weights."""
+        precision = {"dtype": str(self.dtype).removeprefix("torch.")}
+        return {**about(self.device, "diffusers"), **precision, **pipelines.weights_of(self.plan.model)}
 
     @cached_property
     def pipe(self) -> Any:
@@ -56,7 +87,7 @@ class PictureMaker:
         for size in self.plan.sizes:
             check_size(pipe, size)
         for name in self.plan.methods:
-            with method_named(name).on(pipe):
+            with self.method(name).on(pipe):
                 pass
         return pipe
 
@@ -64,24 +95,23 @@ class PictureMaker:
         """The plan with the size that the pipeline draws if it is told none, where the plan has none."""
         return self.plan if self.plan.sizes else replace(self.plan, sizes=(own_size(self.pipe),))
 
-    def draw(self, size: Size, method: Method) -> list[Batch]:
-        """Draws what is not there yet. A batch is there if its time and all its pictures are."""
-        path = times_path(self.folder, size, method.name)
-        done = {batch.first: batch for batch in read_times(path) if self.is_drawn(size, method, batch)}
-        left = [numbers for numbers in self.batches() if numbers.start not in done]
-        if left:
-            features_path(self.folder, size, method.name).unlink(missing_ok=True)
-            for batch in self.draw_batches(size, method, left):
-                done[batch.first] = batch
-                write_json(path, [asdict(done[first]) for first in sorted(done)])
-        return [done[first] for first in sorted(done)]
-
-    def draw_batches(self, size: Size, method: Method, left: Sequence[range]) -> Iterator[Batch]:
-        """Draws batches. One step comes first, for the first call on a device is slow whatever it does."""
-        with use_scheduler(self.pipe, self.plan.scheduler), method.on(self.pipe):
-            self.call(self.settings(size, method, left[0], steps=1))
-            for numbers in tqdm(left, f"{format_size(size)} {method.name}", unit="batch", disable=None, leave=False):
-                yield self.draw_batch(size, method, numbers)
+    def draw_all(self, engine: Engine, inception: InceptionFile | None = None) -> "Iterator[Drawings]":
+        """Has an engine draw what is not there yet. Yields each size and method of the plan when it is complete."""
+        plan = self.plan
+        wanted = [Drawings(self, size, self.method(name)) for size in plan.sizes for name in plan.methods_at(size)]
+        items = [(one.size, one.method.name, numbers) for one in wanted for numbers in one.left()]
+        by_name = {(one.size, one.method.name): one for one in wanted}
+        worker = PictureWorker(self, inception if engine.remote else None)
+        run: Any = engine.run(worker, items, "todome eval")
+        with closing(run) as results, tqdm(total=len(items), unit="batch", disable=None, leave=False) as bar:
+            for one in wanted:
+                bar.set_description(f"{format_size(one.size)} {one.method.name}")
+                while one.left():
+                    size, name, batch, features = next(results)
+                    by_name[size, name].add(batch, features)
+                    bar.update()
+                one.keep_features()
+                yield one
 
     def batches(self) -> list[range]:
         """The numbers of the pictures of each batch."""
@@ -113,13 +143,9 @@ class PictureMaker:
         common |= {"guidance": plan.guidance, "scheduler": plan.scheduler, "reduction": method.reduction}
         return [Settings(plan.prompt(i), seed=plan.seed + i, **common) for i in numbers]
 
-    def call(self, settings: Sequence[Settings]) -> Tensor:
-        """The pictures (B, 3, H, W) of one call, from 0 to 1."""
-        options, prompts = call_options(self.pipe, settings[0]), [one.prompt for one in settings]
-        noise = [torch.Generator().manual_seed(one.seed) for one in settings]  # of the CPU: alike on every device
-        what = f"{len(settings)} pictures of {format_size(settings[0].size or ())} pixels at once"
-        with explain_out_of_memory(what, "Lower the batch or the sizes, or use float16"):
-            return self.pipe(prompts, generator=noise, output_type="pt", **options).images
+    def call(self, settings: Sequence[Settings], output: str = "pt") -> Tensor:
+        """The pictures (B, 3, H, W) of one call, from 0 to 1; or its latents, where these are the output."""
+        return call_pipeline(self.pipe, settings, call_options(self.pipe, settings[0]), output)
 
     def write_pictures(self, size: Size, method: Method, settings: Sequence[Settings], pictures: Tensor) -> None:
         """Writes a batch of pictures, with their settings in them."""
@@ -136,6 +162,85 @@ class PictureMaker:
         picture_path(self.folder, size, method.name, 0).parent.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor() as pool:
             list(pool.map(write, settings, pixels))
+
+
+class Drawings:
+    """The pictures of one method at one size: which batches are drawn. One is if its time and all its pictures are."""
+
+    def __init__(self, maker: PictureMaker, size: Size, method: Method) -> None:
+        self.maker, self.size, self.method = maker, size, method
+        self.path = times_path(maker.folder, size, method.name)
+        self.features: dict[int, Tensor] = {}  # of batches by their first picture, from workers that looked at them
+        self.done = {batch.first: batch for batch in read_times(self.path) if maker.is_drawn(size, method, batch)}
+        if self.left():
+            features_path(maker.folder, size, method.name).unlink(missing_ok=True)
+
+    def left(self) -> list[range]:
+        return [numbers for numbers in self.maker.batches() if numbers.start not in self.done]
+
+    def batches(self) -> list[Batch]:
+        return [self.done[first] for first in sorted(self.done)]
+
+    def add(self, batch: Batch, features: Tensor | None) -> None:
+        self.done[batch.first] = batch
+        if features is not None:
+            self.features[batch.first] = features
+        write_json(self.path, [asdict(batch) for batch in self.batches()])
+
+    def keep_features(self) -> None:
+        """Where all are there: FID finds them in their file, and need not look at the pictures."""
+        if self.features and self.features.keys() == self.done.keys():
+            gathered = torch.cat([self.features[first] for first in sorted(self.features)])
+            save_features(features_path(self.maker.folder, self.size, self.method.name), gathered)
+
+
+class PictureWorker:
+    """Worker that draws batches of an evaluation; with an Inception, it also says what this sees in them.
+
+    A method stays on the pipeline from batch to batch: a compiled one would be compiled again.
+    """
+
+    needs_gpu = True
+
+    def __init__(self, maker: PictureMaker, inception: InceptionFile | None = None) -> None:
+        self.maker, self.inception = maker, inception
+        self.on, self.current = None, None
+
+    def open(self, place: Place) -> None:
+        self.maker = self.maker.at(place.device)
+        self.on = ExitStack()
+        self.network = None if self.inception is None else self.inception.load()
+
+    def close(self) -> None:
+        if self.on is not None:
+            self.on.close()
+        self.on, self.current = None, None
+
+    def work(self, item: Any) -> Any:
+        if item is None:  # before anything is drawn: who are you?
+            return self.maker.machine(), self.maker.sized_plan()
+        size, name, numbers = item
+        method = self.maker.method(name)
+        if self.current != (size, name):
+            self.put_on(size, method, numbers)
+        batch = self.maker.draw_batch(size, method, numbers)
+        return size, name, batch, self.features(size, name, numbers)
+
+    def put_on(self, size: Size, method: Method, numbers: range) -> None:
+        """One step comes first, for the first call on a device is slow whatever it does."""
+        assert self.on is not None
+        self.on.close()
+        pipe = self.maker.pipe
+        self.on.enter_context(use_scheduler(pipe, self.maker.plan.scheduler))
+        self.on.enter_context(method.on(pipe))
+        self.current = (size, method.name)
+        self.maker.call(self.maker.settings(size, method, numbers, steps=1))
+
+    def features(self, size: Size, name: str, numbers: range) -> Tensor | None:
+        if self.network is None:
+            return None
+        paths = [picture_path(self.maker.folder, size, name, i) for i in numbers]
+        return features(picture_batches(paths, self.maker.device), self.network, self.maker.device)
 
 
 def read_times(path: Path) -> list[Batch]:

@@ -12,7 +12,7 @@ The same call continues a run that was interrupted, in the same folder.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, fields, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -20,13 +20,14 @@ from typing import Any, TypeAlias
 
 from ...errors import invalid_value
 from ...patch import is_pipeline
-from ..machine import about
-from ..pipelines import EMBEDDED, Size, weights_of
+from ..engines import Engine
+from ..engines.here import Here
+from ..pipelines import EMBEDDED
 from ..settings import Settings, recommended_settings
 from ..suspending import suspended
-from .comparing import PictureMetrics, find_inception, find_lpips
-from .drawing import Batch, PictureMaker
-from .methods import Method, method_named, methods_named, usual_methods
+from .comparing import InceptionFile, PictureMetrics, find_inception, find_lpips
+from .drawing import Batch, Drawings, PictureMaker, PictureWorker
+from .methods import method_named, methods_named, usual_methods
 from .runs import Evaluation, EvaluationRow, Plan, read_plan, save_results, times_path, write_json
 
 KINDS = ("daisy", "dandelion", "rose", "sunflower", "tulip")
@@ -50,6 +51,7 @@ def evaluate(
     inception: str | os.PathLike[str] | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    engine: Engine | None = None,
     **given: Any,
 ) -> Evaluation:
     """Draws the same pictures dense and with each method, and measures how close they are and how fast they were.
@@ -69,10 +71,12 @@ def evaluate(
         inception: The same for those of FID.
         device: Of a model that is to be opened. "auto" takes the GPU if there is one.
         dtype: Of a model that is to be opened. "auto" is float16 on a GPU and float32 on a CPU.
+        engine: Who draws: None is this process, `todome.tools.engines.on_ray.OnRay(...)` a cluster.
     """
     pipe = None if isinstance(model, str) else model
     plan = plan_for(model if pipe is None else name_of(pipe), prompts, methods=methods, **given)
-    return carry_out(plan, out, fid=fid, lpips=lpips, inception=inception, pipe=pipe, device=device, dtype=dtype)
+    files = {"lpips": lpips, "inception": inception}
+    return carry_out(plan, out, fid=fid, pipe=pipe, device=device, dtype=dtype, engine=engine, **files)
 
 
 def name_of(pipe: Any) -> str:
@@ -121,26 +125,32 @@ def carry_out(
     pipe: Any = None,
     device: str = "auto",
     dtype: str = "auto",
+    engine: Engine | None = None,
 ) -> Evaluation:
     """Draws what a plan asks for and is not there yet, and measures it. The results are written after every method.
 
     Args:
         plan: What to draw: `plan_for(...)`, or a Plan.
         pipe: The pipeline of `plan.model`, where it is open already.
-        out, fid, lpips, inception, device, dtype: As in `evaluate`.
+        out, fid, lpips, inception, device, dtype, engine: As in `evaluate`.
     """
+    engine = Here([device]) if engine is None else engine
+    if pipe is not None and engine.remote:
+        allowed = "the folder of a pipeline or a hub id, with an engine in other processes"
+        raise invalid_value("model", type(pipe).__name__, allowed, "Name what each of them is to open", TypeError)
     fid, folder = fid or plan.real is not None, Path(out)
     with nullcontext() if pipe is None else suspended(pipe):
         maker = PictureMaker(checked_plan(plan, fid), folder, pipe, device, dtype)
-        precision = {"dtype": str(maker.dtype).removeprefix("torch.")}
-        machine = {**about(maker.device, "diffusers"), **precision, **weights_of(plan.model)}
-        maker.plan, machine = open_run(folder, maker.sized_plan(), machine)
+        (known,) = engine.run(PictureWorker(maker), [None], "todome eval: which machine?")
+        machine, sized = known
+        maker.plan, machine = open_run(folder, sized, machine)
         network = find_inception(inception, maker.plan.pictures) if fid else None
         metrics = PictureMetrics(maker.plan, folder, maker.device, find_lpips(lpips), network)
         run = Evaluation(maker.plan, machine, [], folder)
-        for size in run.plan.sizes:
-            for name in run.plan.methods_at(size):
-                run = replace(run, rows=[*run.rows, measure_method(maker, metrics, run.rows, size, method_named(name))])
+        drawing: Any = maker.draw_all(engine, InceptionFile(inception) if fid else None)
+        with closing(drawing) as drawn:
+            for drawings in drawn:
+                run = replace(run, rows=[*run.rows, measured_row(maker.plan, metrics, run.rows, drawings)])
                 save_results(run)
     return run
 
@@ -161,17 +171,27 @@ def checked_plan(plan: Plan, fid: bool) -> Plan:
 def open_run(folder: Path, plan: Plan, machine: Found) -> tuple[Plan, Found]:
     """What run.json holds from now on: of a new run, or of one that goes on because something of it is drawn."""
     path = folder / "run.json"
+    tuned = plan_digests(plan)
     if path.is_file() and any(folder.glob("times/*/*.json")):
         found = json.loads(path.read_text())
         plan = extended_plan(read_plan(found["plan"]), plan, folder)
+        tuned = plan_digests(plan)
+        for name in tuned.keys() & found.get("tuned", {}).keys():
+            check_same(f"the plan of {name}", tuned[name], found["tuned"][name], path)
         check_machine(found["about"], machine, path)
         machine = found["about"]
     elif not path.is_file() and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise invalid_value(
             "out", str(folder), "a new folder, or that of an evaluation", "Choose another name", FileExistsError
         )
-    write_json(path, {"plan": asdict(plan), "about": machine})
+    write_json(path, {"plan": asdict(plan), "about": machine, **({"tuned": tuned} if tuned else {})})
     return plan, machine
+
+
+def plan_digests(plan: Plan) -> dict[str, str]:
+    """A digest of each tuned plan among the methods: its file may change until the run goes on."""
+    loaded = {name: method_named(name).loaded() for name in plan.methods}
+    return {name: f"digest {method.plan_digest}" for name, method in loaded.items() if method.plan}
 
 
 def extended_plan(old: Plan, new: Plan, folder: Path) -> Plan:
@@ -209,11 +229,11 @@ def check_machine(old: Found, new: Found, path: Path) -> None:
         check_same(field, new.get(field), old.get(field), path)
 
 
-def measure_method(
-    maker: PictureMaker, metrics: PictureMetrics, rows: Sequence[EvaluationRow], size: Size, method: Method
+def measured_row(
+    plan: Plan, metrics: PictureMetrics, rows: Sequence[EvaluationRow], drawings: Drawings
 ) -> EvaluationRow:
-    """The row of a method, whose pictures are drawn where they are not there."""
-    batches, plan = maker.draw(size, method), maker.plan
+    """The row of a method, whose pictures are drawn."""
+    size, method, batches = drawings.size, drawings.method, drawings.batches()
     seconds = sum(batch.seconds for batch in batches) / plan.pictures
     dense = next((row.seconds for row in rows if row.size == size and row.is_dense), seconds)
     return EvaluationRow(

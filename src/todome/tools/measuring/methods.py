@@ -2,20 +2,26 @@
 
 dense            dense:20                         the control: fewer dense steps
 todome           todome:2    todome:4,2    todome:2,stop=0.8    todome:2,phase=random
+todome:plan=plan.json                            what `todome tune` wrote
 todo:2           ToDo: downsampling that always keeps the same keys
 tome:0.5         ToMe: token merging, todome's own
 tomesd:0.5       ca-tome:0.7     deepcache:3       the packages of others, where they are installed
 todome:2+deepcache                                 one on top of the other
 """
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 from ...errors import invalid_value
-from ...patch import apply
+from ...patch import apply, remove
+from ...plan import Plan
 from ...reductions import Downsample, Merge, Reduction
+from ..metadata import reduction_to_dict
 from ..pipelines import EMBEDDED
 from .peers import PEERS, SAME_STEPS, Peer, StepKind
 
@@ -40,6 +46,7 @@ class Method:
     steps: int | None = None  # of the control; None leaves the run's own
     reduction: Reduction | None = None
     peers: tuple[Peer, ...] = ()
+    plan: str | None = None  # the file of a plan, which is read when it is needed: reports can do without
 
     @property
     def is_dense(self) -> bool:
@@ -52,16 +59,37 @@ class Method:
             return f"dense, {self.steps} step{'s' * (self.steps != 1)}"
         return self.name.replace(":", " ").replace(",", ", ")
 
+    def loaded(self) -> "Method":
+        """The same with the plan of its file, where it has one that was not read yet."""
+        return self if self.plan is None or self.reduction else replace(self, reduction=Plan.load(self.plan))
+
+    @property
+    def plan_digest(self) -> str:
+        """Of what its plan does, whatever was measured with it. The plan must be loaded."""
+        own = {name: value for name, value in (reduction_to_dict(self.reduction) or {}).items() if name != "measured"}
+        text = json.dumps(own, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
     @contextmanager
     def on(self, target: Any) -> Iterator[Sequence[StepKind]]:
         """Puts it on a pipeline or a model, and takes it off whatever happens. Yields the kinds of steps it has."""
+        reduction = self.loaded().reduction
         with ExitStack() as stack:
             kinds: Sequence[StepKind] = SAME_STEPS
             for peer in self.peers:
                 kinds = stack.enter_context(peer.on(target))
-            if self.reduction is not None:
-                stack.enter_context(apply(target, self.reduction))
+            if reduction is not None:
+                stack.enter_context(apply(target, reduction))
+            if isinstance(reduction, Plan) and reduction.falls:
+                stack.callback(remove, target)
+                kinds = plan_parts(target, reduction)
             yield kinds
+
+
+def plan_parts(target: Any, plan: Plan) -> Sequence[StepKind]:
+    """Steps before and after a plan's switch, for what times single calls: beginning one puts that part on."""
+    shares = ((plan.switch, False), (1 - plan.switch, True))
+    return [StepKind(share, partial(apply, target, plan.part(late))) for share, late in shares]
 
 
 def method_named(name: str) -> Method:
@@ -70,21 +98,30 @@ def method_named(name: str) -> Method:
     for part in name.split("+"):
         kind, _, settings = part.partition(":")
         method = with_part(method, kind.strip(), [text.strip() for text in settings.split(",") if text.strip()])
-    if method.steps is not None and (method.reduction or method.peers):
+    if method.steps is not None and (method.reduction or method.plan or method.peers):
         raise invalid_value("method", name, "dense:STEPS on its own", "Leave out the rest: it is the control")
     return method
 
 
 def with_part(method: Method, kind: str, settings: list[str]) -> Method:
-    reduces = kind in REDUCTIONS and method.reduction is None
+    reduces = kind in REDUCTIONS and method.reduction is None and method.plan is None
     if not reduces and not (kind in {"dense", *PEERS} and len(settings) <= 1):
         raise invalid_value("method", method.name, EXAMPLES, "Join several with +, each setting with a comma")
+    if reduces and kind == "todome" and any(text.startswith("plan=") for text in settings):
+        return replace(method, plan=plan_file(method.name, settings))
     if reduces:
         return replace(method, reduction=reduction_named(method.name, REDUCTIONS[kind], settings))
     numbers = [number(method.name, text) for text in settings]
     if kind in PEERS:
         return replace(method, peers=(*method.peers, PEERS[kind](*numbers)))
     return replace(method, steps=int(numbers[0]) if numbers else None)
+
+
+def plan_file(name: str, settings: list[str]) -> str:
+    if len(settings) > 1:
+        remedy = "A plan has all settings: leave others out"
+        raise invalid_value("method", name, "todome:plan=FILE, a name without commas, on its own", remedy)
+    return settings[0].removeprefix("plan=")
 
 
 def reduction_named(name: str, base: Reduction, settings: list[str]) -> Reduction:

@@ -19,7 +19,7 @@ class StepKind(NamedTuple):
     """One kind of step of a method: its share of the steps, and what to do before one of them."""
 
     share: float
-    begin: Callable[[], None]
+    begin: Callable[[], Any]
 
 
 SAME_STEPS = (StepKind(1.0, lambda: None),)  # every step costs the same

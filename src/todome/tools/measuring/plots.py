@@ -44,6 +44,8 @@ SERIES = {
 def series_of(method: Method) -> Series:
     if method.peers:
         return SERIES["peers"]
+    if method.plan is not None:
+        return SERIES["dither"]
     if method.reduction is None:
         return SERIES["steps"]
     return SERIES[method.reduction.phase if isinstance(method.reduction, Downsample) else "merge"]

@@ -101,7 +101,7 @@ def features_path(folder: Path, size: Size, method: str) -> Path:
 
 def file_name(method: str) -> str:
     """A method's name as that of a file, on any system."""
-    return method.replace(":", "_").replace(",", "-").replace("=", "_")
+    return method.replace(":", "_").replace(",", "-").replace("=", "_").replace("/", "-").replace("\\", "-")
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -26,6 +26,7 @@ from .runs import write_json
 from .subjects import DenoiserCall, denoiser_call, open_subject
 
 AGAIN = "dense again"  # the drift of the machine: dense, measured as the last of every round
+OF_A_RUN = ("date", "plans")  # in what a file says about itself; the rest is of the machine
 
 
 def usual_sizes(model: Any) -> list[Size]:
@@ -133,14 +134,14 @@ def bench(
         progress: Show a bar.
     """
     sizes, methods = sizes or usual_sizes(model), methods or usual_methods(model)
-    chosen = [check_timeable(method) for method in methods_named(methods)]
+    chosen = [check_timeable(method.loaded()) for method in methods_named(methods)]
     check_modes(modes)
     target = open_subject(model, device, dtype, loras=loras, vae=vae) if isinstance(model, str) else model
     called = name or (
         " + ".join([model, *loras, *filter(None, [vae])]) if isinstance(model, str) else type(model).__name__
     )
     cases = [BenchCase(called, size, count, mode) for size in sizes for count in pictures for mode in modes]
-    found = results_so_far(out, target, steps)
+    found = without_changed_plans(results_so_far(out, target, steps), chosen)
     left = [case for case in cases if is_missing(found, case, chosen)]
     turns = len(left) * rounds * (len(chosen) + 1)
     with suspended(target), tqdm(total=turns, disable=not progress, leave=False) as bar:
@@ -156,7 +157,7 @@ def bench(
 
 def check_timeable(method: Method) -> Method:
     """Refuses what has no cost of a single call."""
-    windowed = method.reduction is not None and method.reduction.windowed
+    windowed = method.reduction is not None and (method.reduction.start, method.reduction.stop) != (0.0, 1.0)
     if method.steps is not None or windowed:
         raise invalid_value(
             "method", method.name, "what is the same at every step", "Compare whole pictures with todome eval"
@@ -178,11 +179,20 @@ def results_so_far(out: Path | str | None, target: Any, steps: int) -> Bench:
     if out is None or not Path(out).exists():
         return Bench(machine, steps, [])
     found = read_bench(Path(out))
-    here, there = ({key: value for key, value in one.items() if key != "date"} for one in (machine, found.about))
+    here, there = ({key: value for key, value in one.items() if key not in OF_A_RUN} for one in (machine, found.about))
     if (there, found.steps) != (here, steps):
         allowed = "a file of the same machine, versions and steps"
         raise invalid_value("out", str(out), allowed, "Choose another name: numbers of two machines do not compare")
     return found
+
+
+def without_changed_plans(found: Bench, methods: Sequence[Method]) -> Bench:
+    """Rows of plans whose files are others than before go: they are measured again."""
+    plans = {method.name: method.plan_digest for method in methods if method.plan}
+    known = found.about.get("plans", {})
+    changed = {name for name, digest in plans.items() if known.get(name, digest) != digest}
+    machine = {**found.about, "plans": {**known, **plans}} if plans else found.about
+    return replace(found, about=machine, rows=[row for row in found.rows if row.method not in changed])
 
 
 def read_bench(path: Path) -> Bench:

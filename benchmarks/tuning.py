@@ -1,0 +1,131 @@
+"""Plans of `todome tune` against uniform factors and against fewer dense steps, on the embedded model.
+
+    python benchmarks/tuning.py --work runs/tuning --out benchmarks/results/tuning-h200.json --plans plans
+
+For every size a plan is tuned to each budget; the uniform factors and the dense runs of fewer steps are drawn from the
+same held-out prompts and noise, and timed in the same way: a step's own time, on a GPU that of a captured graph. Fewer
+steps are as much faster as they are fewer. The folder of the work keeps every measurement: a run that was interrupted,
+or stopped by `--stop-after`, has written the rows that were done, and goes on.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ancestors import stop_after
+from tqdm import tqdm
+
+from todome import Downsample, Plan
+from todome.tools.machine import about
+from todome.tools.measuring.attention_costs import step_times
+from todome.tools.measuring.drawing import PictureMaker
+from todome.tools.measuring.evaluation import plan_for
+from todome.tools.measuring.runs import write_json
+from todome.tools.pipelines import EMBEDDED, open_pipeline, weights_of
+from todome.tools.timing import measuring
+from todome.tools.tuning.drawings import closeness
+from todome.tools.tuning.goal import Goal
+from todome.tools.tuning.layer_times import ROUNDS, preparation
+from todome.tools.tuning.progress import Progress
+from todome.tools.tuning.tuner import Tuner
+
+SIZES, BUDGETS = (256, 512, 768), (35, 40, 45, 50)
+UNIFORM = ((1.5,), (2,), (3,), (4,), (2, 2), (4, 2), (4, 4))  # factors of levels 1 and 2
+CONTROLS = (22, 20, 17, 15, 13)  # steps
+SEED = 20_000
+Row = dict[str, Any]
+
+
+def tuner_of(pipe: Any, px: int, options: argparse.Namespace) -> Tuner:
+    """A tuner whose measurements are kept for all budgets. Larger pictures take longer, so there are fewer of them."""
+    fewer = max(1, px // 256) ** 2
+    calibration, held_out = max(1, options.calibration // fewer), max(2, options.held_out // fewer)
+    batch = max(1, options.batch // fewer)
+    drawn = plan_for(
+        sizes=((px, px),), steps=options.steps, seed=SEED, batch=batch, pictures=calibration + held_out, methods=()
+    )
+    maker = PictureMaker(drawn, Path(), pipe)
+    tuner = Tuner(pipe, maker, Goal(BUDGETS[0]), calibration, options.work / str(px), Progress(None, shown=True))
+    tuner.patience = options.patience
+    return tuner
+
+
+def rows_of(tuner: Tuner, px: int, options: argparse.Namespace) -> Iterator[Row]:
+    for keep in options.budgets:
+        tuner.goal = Goal(keep)
+        yield plan_row(px, keep, tuner.run(), options.plans)
+    for factors in UNIFORM:
+        yield uniform_row(tuner, px, factors)
+    for steps in sorted({round(tuner.maker.plan.steps * one / 25) for one in CONTROLS}, reverse=True):
+        what = {"picture errors, dense steps": steps}
+        errors = tuner.records.measure(what, lambda steps=steps: tuner.drawings.picture_errors(None, steps))
+        faster = round(tuner.maker.plan.steps / steps, 3)
+        yield {"px": px, "kind": "steps", "name": f"{steps} steps", "speedup": faster, **closeness(errors)}
+
+
+def plan_row(px: int, keep: float, plan: Plan, folder: Path | None) -> Row:
+    measured, own = plan.measured, ("psnr", "worst", "low", "high", "pictures", "speedup", "noise", "share", "verdict")
+    if folder is not None and "psnr" in measured:
+        folder.mkdir(parents=True, exist_ok=True)
+        plan.save(folder / f"{px}-{keep:g}.json")
+    layers = {name: [layer.factor, layer.later] for name, layer in plan.layers.items()}
+    found = {name: measured[name] for name in own if name in measured}
+    return {"px": px, "kind": "plan", "name": f"{keep:g} dB", "keep": keep, **found, "layers": layers}
+
+
+def uniform_row(tuner: Tuner, px: int, factors: tuple[float, ...]) -> Row:
+    """The same factors in every layer of a level."""
+    name, reduction = ", ".join(map(str, factors)), Downsample(factors)
+    errors = tuner.records.measure({"picture errors, uniform": name}, lambda: tuner.drawings.picture_errors(reduction))
+
+    def speedup() -> float:
+        with measuring():
+            found = step_times(tuner.call, [reduction], preparation(tuner.call), tuner.patience, ROUNDS)
+        return found.speedups[reduction]
+
+    faster = round(tuner.records.measure({"speed-up, uniform": name}, speedup), 3)
+    return {"px": px, "kind": "uniform", "name": name, "speedup": faster, **closeness(errors)}
+
+
+def results_so_far(out: Path) -> list[Row]:
+    """The rows that the file holds, unless they were made with other weights."""
+    found = json.loads(out.read_text()) if out.exists() else {}
+    return found["rows"] if weights_of(EMBEDDED).items() <= found.get("about", {}).items() else []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True, help="where every measurement is kept")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--plans", type=Path, help="a folder for the plans themselves")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--budgets", type=float, nargs="+", default=BUDGETS, help="dB")
+    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--calibration", type=int, default=8, help="pictures to measure layers with, at 256 px")
+    parser.add_argument("--held-out", type=int, default=32, help="pictures to measure plans with, at 256 px")
+    parser.add_argument("--batch", type=int, default=16, help="pictures drawn at once, at 256 px")
+    parser.add_argument("--patience", type=float, default=10.0, help="seconds of each timing")
+    parser.add_argument("--stop-after", type=int, default=0, help="seconds")
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+    pipe = open_pipeline(EMBEDDED, options.device)
+    pipe.set_progress_bar_config(disable=True)
+    precision = {"dtype": str(pipe.dtype).removeprefix("torch.")}
+    machine = {**about(pipe.device, "diffusers"), **precision, **weights_of(EMBEDDED)}
+    rows = results_so_far(options.out)
+    stop_after(options.stop_after)
+    try:
+        for px in options.sizes:
+            for row in rows_of(tuner_of(pipe, px, options), px, options):
+                key = (row["px"], row["kind"], row["name"])
+                rows = [other for other in rows if (other["px"], other["kind"], other["name"]) != key] + [row]
+                write_json(options.out, {"about": machine, "steps": options.steps, "rows": rows})
+                tqdm.write(f"{px} px, {row['kind']} {row['name']}: {row.get('psnr')} dB, {row['speedup']}x")
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on.")
+
+
+if __name__ == "__main__":
+    main()

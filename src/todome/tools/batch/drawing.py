@@ -1,0 +1,107 @@
+"""Worker that draws jobs: the pipeline is opened once, pictures go into their files, a small record of each returns."""
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import NothingToReduce
+from ...patch import apply
+from ...reductions import Reduction
+from ..engines import Place
+from ..generate import Generated, make_pictures, open_for
+from ..metadata import settings_of
+from ..pictures import write_png
+from ..pipelines import Size, check_size
+from ..settings import Settings
+from .folder import FAILED, MADE, Record, picture_path
+from .jobs import Job
+
+NOWHERE = Place("", "auto")
+
+
+@dataclass
+class DrawingWorker:
+    """Draws the jobs of a batch into a folder."""
+
+    base: Settings  # the model and what goes with it
+    sizes: Sequence[Size]
+    reductions: Sequence[Reduction]
+    folder: Path
+    pipe: Any = None
+    place: Place = NOWHERE
+    needs_gpu = True
+
+    def open(self, place: Place) -> None:
+        """Opens the pipeline. What it cannot do of any row is refused before the first picture."""
+        self.place = place
+        self.pipe = open_for(replace(self.base, device=place.device))
+        self.pipe.set_progress_bar_config(disable=True)
+        for size in self.sizes:
+            check_size(self.pipe, size)
+        for reduction in self.reductions:
+            try:
+                apply(self.pipe, reduction).remove()
+            except NothingToReduce as error:
+                raise NothingToReduce(f"{error} Draw with --dense, or with the method dense in the row.") from None
+
+    def close(self) -> None:
+        self.pipe = None
+
+    def work(self, item: Sequence[Job]) -> list[Record]:
+        """A record of each job. What a worker that was lost has drawn already is not drawn again."""
+        there = [job for job in item if picture_path(self.folder, job.key).is_file()]
+        left = [job for job in item if job not in there]
+        return [self.found(job) for job in there] + (self.draw(left) if left else [])
+
+    def draw(self, jobs: Sequence[Job]) -> list[Record]:
+        """Where a call fails, each of its pictures is tried alone: the others are not to suffer from one."""
+        try:
+            made = make_pictures([replace(job.settings, device=self.place.device) for job in jobs], self.pipe)
+        except (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+            if len(jobs) > 1:
+                return [record for job in jobs for record in self.draw([job])]
+            return [failed(jobs[0], error, self.place)]
+        return [self.write(job, one, len(jobs)) for job, one in zip(jobs, made, strict=True)]
+
+    def write(self, job: Job, made: Generated, together: int) -> Record:
+        path = picture_path(self.folder, job.key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_png(made.picture, path, made.texts(), force=True)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:  # not the row's fault: the run ends
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+            return failed(job, error, self.place)
+        return {**self.record(job, made.settings), "seconds": round(made.seconds, 4), "batch": together}
+
+    def found(self, job: Job) -> Record:
+        """Of a picture that is there without a record: nobody knows how long it took."""
+        return {**self.record(job, settings_of(picture_path(self.folder, job.key))), "seconds": None, "batch": None}
+
+    def record(self, job: Job, made: Settings) -> Record:
+        file = picture_path(self.folder, job.key).relative_to(self.folder).as_posix()
+        machine = {"worker": self.place.name, "device": made.device, "dtype": made.dtype}
+        return {**facts(job, made), "status": MADE, "file": file, **machine}
+
+
+def facts(job: Job, settings: Settings) -> Record:
+    """What a picture is, in columns."""
+    width, height = settings.size or (None, None)
+    names = ("prompt", "negative", "seed", "steps", "guidance", "scheduler", "model")
+    own = {name: getattr(settings, name) for name in names}
+    return {
+        "key": job.key,
+        "row": job.row,
+        **own,
+        "width": width,
+        "height": height,
+        "method": str(settings.reduction or "dense"),
+    }
+
+
+def failed(job: Job, error: Exception, place: Place) -> Record:
+    sentence = str(error).strip() or type(error).__name__
+    return {**facts(job, job.settings), "status": FAILED, "error": sentence, "worker": place.name}

@@ -1,0 +1,160 @@
+"""Search for a plan: chosen by what layers cost and change, drawn on held-out prompts, chosen again by what that shows.
+
+What single layers change is measured in latents, in cheap runs; what is allowed is an error of pictures, in whole runs.
+The `scale` between the two is that of the drawings before: the first is of every layer at factor 2.
+"""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from ...plan import Plan
+from .choice import Option, cheapest
+from .drawings import Drawings
+from .goal import Goal
+from .layer_times import LayerTimes
+from .layers import DENSE, Choices, TunedLayers
+from .records import Records
+from .sensitivity import Sensitivity
+
+LEAST_ROUNDS, ROUNDS = 2, 5  # of drawing and choosing again: the first tells the scale of the errors
+TIGHTER, TIGHTENINGS = 1.1, 100  # than before, where the same choice would come again, and how often
+MISSED = 1.5  # times as careful after every further plan that missed the budget
+LEAST = 1e-12  # error of latents that is told from none
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A choice that was drawn on held-out prompts."""
+
+    choices: Choices
+    errors: list[float]  # of each picture
+    speedup: float  # measured
+    noise: float  # of that
+
+    @property
+    def error(self) -> float:
+        return statistics.fmean(self.errors)
+
+
+@dataclass
+class Search:
+    """Everything that is known of a model, and the trials that were made with it."""
+
+    layers: TunedLayers
+    times: LayerTimes
+    sensitivity: Sensitivity
+    drawings: Drawings
+    records: Records
+    time_plan: Callable[[Plan], dict[str, float]]
+    trials: list[Trial] = field(default_factory=list)
+
+    def run(self, goal: Goal, may_go_on: Callable[[], bool]) -> Trial | None:
+        """The best trial that reaches the goal; None where none does."""
+        following = self.run_keep(goal) if goal.keep is not None else self.run_faster(goal)
+        choices = following(None)
+        while choices and len(self.trials) < ROUNDS and (len(self.trials) < LEAST_ROUNDS or may_go_on()):
+            self.trials.append(self.draw(choices))
+            choices = following(self.trials[-1])
+        return self.best(goal)
+
+    def best(self, goal: Goal) -> Trial | None:
+        if goal.keep is not None:
+            kept = [trial for trial in self.trials if trial.error <= goal.error]
+            # not by the measured speed: the fastest of several would be the luckiest
+            return max(kept, key=lambda trial: self.times.speedup(self.layers, trial.choices), default=None)
+        fast = [trial for trial in self.trials if trial.speedup >= (goal.faster or 1)]
+        return min(fast, key=lambda trial: trial.error, default=None)
+
+    def draw(self, choices: Choices) -> Trial:
+        plan = self.layers.plan(choices)
+        errors = self.records.measure({"picture errors": choices}, lambda: self.drawings.picture_errors(plan))
+        speed = self.records.measure({"speed-up": choices}, lambda: self.time_plan(plan))
+        return Trial(choices, errors, **speed)
+
+    def tried(self, choices: Choices) -> Trial | None:
+        return next((trial for trial in self.trials if trial.choices == choices), None)
+
+    # The fastest within an error
+
+    def run_keep(self, goal: Goal) -> Callable[[Trial | None], Choices | None]:
+        def following(trial: Trial | None) -> Choices | None:
+            if trial is None:
+                return self.everywhere(2)
+            scale = self.scale(trial, goal)
+            for times in range(TIGHTENINGS):
+                choices = self.fastest(goal.error / (scale * TIGHTER**times))
+                if not choices or not self.is_faster(choices, goal):
+                    return None
+                if self.tried(choices) is None:
+                    return choices
+            return None
+
+        return following
+
+    def scale(self, last: Trial, goal: Goal) -> float:
+        """Error of pictures for one of latents. Where plans missed the budget, it is taken for larger each time."""
+        scale = last.error / max(self.sensitivity.total(last.choices), LEAST)
+        missed = sum(trial.error > goal.error for trial in self.trials)
+        return scale * MISSED ** (missed - 1) if last.error > goal.error else scale
+
+    def is_faster(self, choices: Choices, goal: Goal) -> bool:
+        """Whether it is expected to be faster than the best trial so far."""
+        best = self.best(goal)
+        saved = partial(self.times.speedup, self.layers)
+        return best is None or saved(choices) > saved(best.choices)
+
+    def fastest(self, latent_error: float) -> Choices:
+        """The choice that saves most time within an error of latents, as far as single layers tell."""
+        groups = [
+            [Option(f, -self.times.saved_by(self.layers.levels[name], f), self.error(name, f)) for f in factors]
+            for name, factors in self.candidates().items()
+        ]
+        return self.named(cheapest(groups, latent_error))
+
+    # The closest at a speed
+
+    def run_faster(self, goal: Goal) -> Callable[[Trial | None], Choices | None]:
+        wanted = goal.faster or 1.0
+        aimed = wanted  # by the sum of what layers save, which need not be what all of them save together
+
+        def following(trial: Trial | None) -> Choices | None:
+            nonlocal aimed
+            if trial is not None:
+                aimed *= wanted / trial.speedup
+            choices = self.closest(aimed)
+            return None if choices and self.tried(choices) else choices
+
+        return following
+
+    def closest(self, speedup: float) -> Choices | None:
+        """The choice that changes least of those that are so fast, as far as single layers tell; None if none is."""
+        groups = [
+            [Option(f, self.error(name, f), self.unsaved(self.layers.levels[name], f)) for f in factors]
+            for name, factors in self.candidates().items()
+        ]
+        most = sum(self.times.most(self.layers.levels[name]) for name in self.candidates())
+        room = most - (1 - 1 / speedup)  # of what could be saved, that need not be
+        found = cheapest(groups, room) if room >= 0 else None
+        return None if found is None else self.named(found)
+
+    def unsaved(self, level: int, factors: tuple[float, float]) -> float:
+        return self.times.most(level) - self.times.saved_by(level, factors)
+
+    # What there is to choose from
+
+    def candidates(self) -> dict[str, list[tuple[float, float]]]:
+        found = {name: self.sensitivity.candidates(name) for name in self.layers.levels}
+        return {name: factors for name, factors in found.items() if factors != [DENSE]}
+
+    def error(self, name: str, factors: tuple[float, float]) -> float:
+        return self.sensitivity.error(name, factors) or 0.0
+
+    def everywhere(self, factor: float) -> Choices:
+        known = self.candidates()
+        return {name: (factor, factor) for name, factors in known.items() if (factor, factor) in factors}
+
+    def named(self, chosen: list[Option] | None) -> Choices:
+        pairs = zip(self.candidates(), chosen or [], strict=False)
+        return {name: option.value for name, option in pairs if option.value != DENSE}

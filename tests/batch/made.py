@@ -1,0 +1,39 @@
+"""Rows of a batch, its command line, and what it has made."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+SMALL = ("--size", "32", "--steps", "2", "--factor", "2", "--device", "cpu")
+
+
+def command(model: Path, *words: Any) -> list[str]:
+    """The same as the line of a process of its own."""
+    return [sys.executable, "-m", "todome", "batch", "--model", str(model), *SMALL, *map(str, words)]
+
+
+def index(folder: Path | str = "out") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (Path(folder) / "index.jsonl").read_text().splitlines()]
+
+
+def pixels(record: dict[str, Any], folder: Path | str = "out") -> Any:
+    with Image.open(Path(folder) / record["file"]) as picture:
+        return np.asarray(picture)
+
+
+def write_prompts(count: int, path: Path = Path("prompts.txt")) -> Path:
+    path.write_text("".join(f"rose number {number}\n" for number in range(count)))
+    return path
+
+
+def wait_for_pictures(out: Path, count: int, process: Any, seconds: float = 120) -> None:
+    patience = time.monotonic() + seconds
+    while len(list(out.rglob("*.png"))) < count and time.monotonic() < patience:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    assert len(list(out.rglob("*.png"))) >= count

@@ -1,0 +1,336 @@
+"""`todome batch` in this process: pictures, the index, what fails, what is not drawn again."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made import command, index, pixels, wait_for_pictures, write_prompts
+from PIL import Image
+from pyarrow import parquet
+from typer.testing import CliRunner
+from zoo import small_unet, tiny_pipeline
+
+from todome import Plan
+from todome.hosts import find_layers
+from todome.plan import PlannedLayer
+from todome.tools.batch.jobs import jobs_from
+from todome.tools.batch.run import run_batch
+from todome.tools.commands import app
+from todome.tools.engines import Place
+from todome.tools.engines.here import Here
+from todome.tools.generate import make_picture, settings_of
+from todome.tools.pipelines import open_pipeline
+from todome.tools.settings import Settings
+
+
+def test_pictures_and_the_index(batch: Callable[..., Any], model: Path):
+    Path("rows.csv").write_text("prompt,seed,size,method\na rose,4,32x48,dense\na tulip,,,\na rose,4,32x48,dense\n")
+    result = batch("rows.csv", "-o", "out", "--negative", "grey")
+    assert result.exit_code == 0, result.output
+    assert "Note: 1 rows say the same as others: drawn once." in result.stderr
+    assert result.stdout.startswith("out: 2 pictures made; ")
+    first, second = index()
+    assert (first["row"], first["prompt"], first["seed"], first["width"], first["height"]) == (2, "a rose", 4, 32, 48)
+    assert (first["method"], first["negative"], first["status"], first["device"]) == ("dense", "grey", "made", "cpu")
+    assert second["method"].startswith("Downsample(factor=2")
+    assert first["seconds"] > 0
+    alone = make_picture(settings_of(Path("out", first["file"])), open_pipeline(model, "cpu"))
+    assert (np.asarray(alone.picture) == pixels(first)).all()
+
+
+def test_generate_makes_a_picture_of_a_batch_again(batch: Callable[..., Any], model: Path):
+    write_prompts(1)
+    assert batch("prompts.txt", "-o", "out").exit_code == 0
+    (record,) = index()
+    words = ["generate", "--like", f"out/{record['file']}", "--model", str(model), "--device", "cpu", "-o", "again.png"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert Path("again.png").read_bytes() == Path("out", record["file"]).read_bytes()
+
+
+def test_what_is_there_is_not_drawn_again(batch: Callable[..., Any]):
+    write_prompts(2)
+    assert batch("prompts.txt", "-o", "out").exit_code == 0
+    before = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*.png")}
+    write_prompts(3)
+    result = batch("prompts.txt", "-o", "out", "--batch", "2")
+    assert result.stdout.startswith("out: 1 pictures made, 2 there before; ")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert [record["row"] for record in index()] == [1, 2, 3]
+    Path("out", index()[1]["file"]).unlink()
+    assert batch("prompts.txt", "-o", "out").stdout.startswith("out: 1 pictures made, 2 there before; ")
+
+
+def test_a_cut_off_line_and_a_picture_without_one(batch: Callable[..., Any]):
+    """As a process leaves them that was killed after a picture and within a line."""
+    write_prompts(3)
+    assert batch("prompts.txt", "-o", "out").exit_code == 0
+    before = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*.png")}
+    lines = Path("out/index.jsonl").read_text().splitlines(keepends=True)
+    Path("out/index.jsonl").write_text(lines[0] + lines[1][:50])
+    assert batch("prompts.txt", "-o", "out").exit_code == 0
+    assert {path: path.stat().st_mtime_ns for path in Path("out").rglob("*.png")} == before
+    assert [record["seconds"] is None for record in index()] == [False, True, True]
+    assert [record["row"] for record in index()] == [1, 2, 3]
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A pipeline that fails where a prompt is in this list."""
+    from diffusers import StableDiffusionPipeline
+
+    words, encode = [], StableDiffusionPipeline.encode_prompt
+
+    def encode_prompt(self: Any, prompt: list[str], *args: Any, **kwargs: Any) -> Any:
+        if set(words) & {*prompt}:
+            raise RuntimeError("This prompt is too much.")
+        return encode(self, prompt, *args, **kwargs)
+
+    monkeypatch.setattr(StableDiffusionPipeline, "encode_prompt", encode_prompt)
+    return words
+
+
+def test_a_row_that_fails_is_written_down(batch: Callable[..., Any], broken: list[str]):
+    write_prompts(4)
+    broken.append("rose number 1")
+    result = batch("prompts.txt", "-o", "out", "--batch", "3")
+    assert result.exit_code == 1
+    told = "Row 2: This prompt is too much. Mend what can be mended, and draw them with --retry."
+    assert result.stderr == f"Error: 1 failed, as out/index.jsonl says. {told}\n"
+    assert [(record["row"], record["status"]) for record in index()] == [
+        (1, "made"),
+        (2, "failed"),
+        *((i, "made") for i in (3, 4)),
+    ]
+    assert index()[1]["error"] == "This prompt is too much."
+    broken.clear()
+    again = batch("prompts.txt", "-o", "out")
+    assert (again.exit_code, "out: 0 pictures made, 3 there before; " in again.stdout) == (1, True)
+    assert batch("prompts.txt", "-o", "out", "--retry").exit_code == 0
+    assert [record["status"] for record in index()] == ["made"] * 4
+
+
+def test_the_first_failure_can_end_it(batch: Callable[..., Any], broken: list[str]):
+    write_prompts(4)
+    broken.append("rose number 1")
+    result = batch("prompts.txt", "-o", "out", "--fail-fast")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: Row 2 failed: This prompt is too much. What was drawn before is in out.\n"
+    assert [record["row"] for record in index()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--size", "36"), "Width 36 does not work: this model needs multiples of 8. Try 32 or 40."),
+        (("--shards", "zip"), "shards='zip' cannot be used. Allowed: webdataset or parquet. Leave it out for single"),
+        (("--lora", "none.safetensors"), "lora='none.safetensors' cannot be used."),
+        (("--model", "nowhere"), "model='nowhere' cannot be used."),
+        (("-o", "prompts.txt"), "out='prompts.txt' cannot be used. Allowed: a new folder, or that of a batch. Choose"),
+        (("-o", "."), "out='.' cannot be used. Allowed: a new folder, or that of a batch. Choose another name."),
+    ],
+)
+def test_what_is_refused_before_anything_is_drawn(batch: Callable[..., Any], model: Path, words: Any, said: str):
+    write_prompts(1)
+    line = ["batch", "prompts.txt", "--model", str(model), "--device", "cpu", "-o", "out", *words]
+    result = CliRunner().invoke(app, line)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert not Path("out").exists()
+
+
+def test_a_reduction_of_one_row_that_does_not_fit_is_refused_first(batch: Callable[..., Any]):
+    Path("rows.csv").write_text('prompt,method\na rose,todome:2\na tulip,"todome:2,2,2,2"\n')
+    result = batch("rows.csv", "-o", "out")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: factor=(2, 2, 2, 2) cannot be used.")
+    assert not list(Path("out").rglob("*.png"))
+
+
+def plan_of(model: Any, **factors: float) -> Plan:
+    """The same factors for every layer of a pipeline."""
+    layers = {layer: 16 * 16 // 4 ** (layer.level - 1) for layer in find_layers(model.unet)}  # and their tokens
+    return Plan({layer.name: PlannedLayer(**factors, tokens=n, width=layer.width) for layer, n in layers.items()})
+
+
+def test_rows_have_plans(batch: Callable[..., Any]):
+    plan_of(tiny_pipeline(unet=small_unet()), factor=2, later=2).save("two.json")
+    plan_of(tiny_pipeline(unet=small_unet()), factor=4, later=4).save("four.json")
+    Path("rows.csv").write_text(
+        'prompt,plan,method\na,two.json,\na,four.json,\na,,"todome:plan=two.json"\na,,todome:2\n'
+    )
+    result = batch("rows.csv", "-o", "out")
+    assert result.exit_code == 0, result.stderr
+    assert "Note: 1 rows say the same as others: drawn once." in result.stderr
+    made = {record["row"]: pixels(record) for record in index()}
+    assert not np.array_equal(made[2], made[3])
+    assert batch("rows.csv", "-o", "again", "--plan", "two.json", "--batch", "2").exit_code == 2  # SMALL has --factor
+
+
+def test_a_plan_of_another_model_is_refused_first(batch: Callable[..., Any]):
+    Plan({"up.9.0": PlannedLayer(2, 2, 64, (8,))}).save("other.json")
+    Path("rows.csv").write_text("prompt,plan\na rose,\na tulip,other.json\n")
+    result = batch("rows.csv", "-o", "out")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: This plan is for another model")
+    assert not list(Path("out").rglob("*.png"))
+
+
+def test_two_batches_do_not_meet_in_one_folder(batch: Callable[..., Any]):
+    from filelock import FileLock
+
+    write_prompts(1)
+    assert batch("prompts.txt", "-o", "out").exit_code == 0
+    with FileLock("out/.lock"):
+        result = batch("prompts.txt", "-o", "out")
+    said = "out='out' cannot be used. Allowed: a folder that no other batch is drawing into. "
+    assert result.stderr == f"Error: {said}Wait for it, or choose another folder.\n"
+
+
+def test_workers_need_ray(batch: Callable[..., Any]):
+    write_prompts(1)
+    assert "It needs --ray." in batch("prompts.txt", "-o", "out", "--workers", "2").stderr
+
+
+def test_webdataset_shards(batch: Callable[..., Any]):
+    write_prompts(5)
+    assert batch("prompts.txt", "-o", "plain").exit_code == 0
+    assert batch("prompts.txt", "-o", "out", "--shards", "webdataset", "--shard-size", "2").exit_code == 0
+    assert sorted(path.name for path in Path("out/shards").iterdir()) == ["00000.tar", "00001.tar", "00002.tar"]
+    assert not list(Path("out").rglob("*.png"))
+    with tarfile.open("out/shards/00001.tar") as tar:
+        names = tar.getnames()
+        content = {name: file.read() for name in names if (file := tar.extractfile(name))}
+    plain = [record for record in index("plain") if record["row"] in (3, 4)]
+    assert names == [f"{record['key']}.{ending}" for record in plain for ending in ("png", "txt", "json")]
+    first = plain[0]["key"]
+    assert content[f"{first}.txt"] == b"rose number 2"
+    assert json.loads(content[f"{first}.json"])["file"] == "shards/00001.tar"
+    with Image.open(io.BytesIO(content[f"{first}.png"])) as picture:
+        assert (np.asarray(picture) == pixels(plain[0], "plain")).all()
+    assert [record["file"] for record in index()] == [f"shards/0000{number}.tar" for number in (0, 0, 1, 1, 2)]
+
+
+def test_shards_go_on(batch: Callable[..., Any]):
+    """More rows become further shards, also after a process was killed before the index said that some are packed."""
+    write_prompts(2)
+    assert batch("prompts.txt", "-o", "out").exit_code == 0
+    singles = Path("out/index.jsonl").read_text()
+    assert batch("prompts.txt", "-o", "out", "--shards", "parquet").exit_code == 0
+    Path("out/index.jsonl").write_text(singles)
+    write_prompts(3)
+    result = batch("prompts.txt", "-o", "out", "--shards", "parquet")
+    assert result.stdout.startswith("out: 1 pictures made, 2 there before; ")
+    rows = [row for name in ("00000", "00001") for row in parquet.read_table(f"out/shards/{name}.parquet").to_pylist()]
+    assert [row["prompt"] for row in rows] == [f"rose number {number}" for number in range(3)]
+    with Image.open(io.BytesIO(rows[0]["image"]["bytes"])) as picture:
+        assert picture.size == (32, 32)
+    assert parquet.read_table("out/index.parquet").num_rows == 3
+
+
+def test_other_batch_sizes_draw_the_same(batch: Callable[..., Any]):
+    """On a CPU a kernel may add up in another order for other batches: then by one step of 255 at most."""
+    write_prompts(5)
+    for size in (1, 2, 5):
+        assert batch("prompts.txt", "-o", f"by-{size}", "--batch", size, "--scheduler", "euler-a").exit_code == 0
+    for one, two, five in zip(*(index(f"by-{size}") for size in (1, 2, 5)), strict=True):
+        assert (one["key"], one["file"]) == (two["key"], two["file"]) == (five["key"], five["file"])
+        reference = pixels(one, "by-1").astype(int)
+        assert abs(pixels(two, "by-2") - reference).max() <= 1
+        assert abs(pixels(five, "by-5") - reference).max() <= 1
+
+
+def test_a_thread_for_each_device_draws_the_same(model: Path, tmp_path: Path):
+    base = Settings(model=str(model), size=(32, 32), steps=2, device="cpu")
+    jobs = jobs_from({i: {"prompt": f"rose number {i}"} for i in range(6)}, base)
+    for name, devices in (("one", ["cpu"]), ("two", ["cpu", "cpu"])):
+        assert run_batch(jobs, base, tmp_path / name, Here(devices)).made == 6
+    for one, two in zip(index(tmp_path / "one"), index(tmp_path / "two"), strict=True):
+        assert one["key"] == two["key"]
+        assert (pixels(one, tmp_path / "one") == pixels(two, tmp_path / "two")).all()
+
+
+class Failing:
+    """A worker that fails at an item."""
+
+    needs_gpu = False
+
+    def open(self, place: Place) -> None:
+        self.place = place
+
+    def close(self) -> None:
+        pass
+
+    def work(self, item: int) -> int:
+        if item == 3:
+            raise ValueError("Three is too much.")
+        return item
+
+
+@pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cpu"]])
+def test_what_a_worker_raises_ends_the_run(devices: list[str]):
+    with pytest.raises(ValueError, match=r"^Three is too much\.$"):
+        list(Here(devices).run(Failing(), range(10), "test"))
+    assert sorted(Here(devices).run(Failing(), range(3), "test")) == [0, 1, 2]
+
+
+def test_a_batch_that_is_killed_goes_on(batch: Callable[..., Any], model: Path):
+    """By SIGKILL, in the middle: what was drawn stays as it is, the rest is drawn."""
+    write_prompts(40)
+    line, out = command(model, "prompts.txt", "-o", "out", "--batch", 2), Path("out")
+    alone = os.environ | {"OMP_NUM_THREADS": "1"}  # threads of several processes would wait for each other
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=alone) as process:
+        wait_for_pictures(out, 4, process)
+        process.send_signal(signal.SIGKILL)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
+    assert len(before) < 40
+    assert batch("prompts.txt", "-o", "out", "--batch", 2).exit_code == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert [record["row"] for record in index(out)] == list(range(1, 41))
+
+
+@pytest.mark.parametrize("shards", [(), ("--shards", "webdataset"), ("--shards", "parquet")], ids=str)
+def test_a_report_shows_a_sample(batch: Callable[..., Any], broken: list[str], shards: tuple[str, ...]):
+    write_prompts(6)
+    broken.append("rose number 1")
+    assert batch("prompts.txt", "-o", "out", *shards).exit_code == 1
+    result = CliRunner().invoke(app, ["report", "out", "--cases", "3"])
+    assert result.exit_code == 0, result.output
+    page = Path("out/report.html").read_text()
+    assert "3 of 5 pictures" in page
+    assert [page.count(f"<b>rose number {number}</b>") for number in range(6)] == [1, 0, 0, 1, 0, 1]
+    assert page.count("data:image/webp;base64,") == 3
+    assert "<td>2</td><td>rose number 1</td><td>This prompt is too much.</td>" in page
+
+
+def test_a_report_of_nothing(batch: Callable[..., Any], broken: list[str]):
+    write_prompts(1)
+    broken.append("rose number 0")
+    assert batch("prompts.txt", "-o", "out").exit_code == 1
+    said = "run='out' cannot be used. Allowed: a batch with pictures. Nothing of this one is drawn yet."
+    assert CliRunner().invoke(app, ["report", "out"]).stderr == f"Error: {said}\n"
+
+
+class Elsewhere(Here):
+    """An engine whose workers write into a folder of their own, as on a machine that does not share this one."""
+
+    def run(self, worker: Any, items: Any, title: str) -> Any:
+        folder = worker.folder
+        worker.folder = folder.with_name("elsewhere")
+        yield from super().run(worker, items, title)
+
+
+def test_a_folder_that_workers_do_not_share_ends_the_run(model: Path, tmp_path: Path):
+    base = Settings(model=str(model), size=(32, 32), steps=1, device="cpu")
+    jobs = jobs_from({1: {"prompt": "a rose"}, 2: {"prompt": "a tulip"}}, base)
+    allowed = "Allowed: a folder that all machines of the cluster share, under one name"
+    with pytest.raises(ValueError, match=allowed):
+        run_batch(jobs, base, tmp_path / "out", Elsewhere(["cpu"]))
+    assert len(list(tmp_path.rglob("*.png"))) == 1

@@ -1,0 +1,136 @@
+"""Plans: validated, saved and read whole, bound to one architecture, scaled by the keys that are left."""
+
+import copy
+import json
+import pickle
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from todome import Plan
+from todome.plan import PlannedLayer
+
+LAYERS = {
+    "down.1.0": PlannedLayer(2, 2, 4096, (64, 128)),
+    "up.1.0": PlannedLayer(4, 2, 4096, (64, 128)),
+}
+MODEL = [SimpleNamespace(name=name, level=1, width=layer.width) for name, layer in LAYERS.items()]
+
+
+def test_a_plan_comes_back_from_its_file(tmp_path):
+    plan = Plan(LAYERS, switch=0.5, stop=0.9, seed=3, measured={"psnr": 45.2})
+    plan.save(tmp_path / "plan.json")
+    back = Plan.load(tmp_path / "plan.json")
+    assert back == plan
+    assert back.measured == plan.measured
+    assert hash(back) == hash(plan)
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_plan_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+    (tmp_path / "plan.json" / "kept").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"plan\.json"):
+        Plan(LAYERS).save(tmp_path / "plan.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_plan_copies_and_pickles():
+    plan = Plan(LAYERS)
+    assert copy.deepcopy(plan) == plan == pickle.loads(pickle.dumps(plan))
+
+
+def test_settings_of_now_come_before_those_of_later():
+    assert [one.factor for one in Plan(LAYERS).settings(MODEL)] == [2, 4]
+    assert [one.factor for one in Plan(LAYERS, switch=0.5).settings(MODEL)] == [2, 4, 2, 2]
+
+
+def test_the_factor_falls_at_the_switch_and_only_where_there_is_another():
+    plan = Plan(LAYERS, switch=0.3)
+    assert plan.falls
+    assert plan.windowed
+    assert [plan.is_late(step, 10) for step in range(10)] == [False] * 3 + [True] * 7
+    flat = Plan({"up.1.0": PlannedLayer(2, 2, 64, (8,))}, switch=0.3)
+    assert not flat.falls
+    assert not flat.windowed
+    assert not flat.is_late(9, 10)
+
+
+def test_another_size_is_left_with_as_many_keys_and_says_so():
+    plan = Plan(LAYERS)
+    first, second = plan.settings(MODEL)
+    assert plan.kept_count((64, 64), first) == 1024
+    assert plan.kept_count((64, 64), second) == 256
+    assert plan.kept_count((128, 128), first) == 1024
+    assert plan.kept_count((16, 16), first) == 256  # fewer tokens than keys: dense
+    plan.build_table((64, 64), first, 0)  # says nothing where it was measured
+    with pytest.warns(UserWarning, match="another size; here are 4 times as many tokens.*was not measured"):
+        plan.build_table((128, 128), first, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (MODEL[:1], "2 layers and this model 1; the channels of up.1.0 are (64, 128) in the plan and missing"),
+        (
+            [MODEL[0], SimpleNamespace(name="up.1.0", level=1, width=(64, 99))],
+            "channels of up.1.0 are (64, 128) in the plan and (64, 99) in the model",
+        ),
+        ([*MODEL, SimpleNamespace(name="mid.2.0", level=2, width=(1,))], "mid.2.0 are missing in the plan and (1,)"),
+    ],
+)
+def test_another_architecture_is_refused_by_the_layer_that_differs(model, said):
+    with pytest.raises(ValueError, match="for another model") as error:
+        Plan(LAYERS).settings(model)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda plan: "no JSON", "cannot be read"),
+        (lambda plan: json.dumps([1]), "it is something else"),
+        (lambda plan: json.dumps({"factor": 2}), "it is something else"),
+        (lambda plan: json.dumps(plan | {"todome_plan": 9}), "its format is 9, and this version of todome reads 1"),
+        (lambda plan: json.dumps({k: v for k, v in plan.items() if k != "layers"}), "missing or broken ('layers')"),
+        (lambda plan: json.dumps(plan | {"layers": {"up.1.0": {"factor": 2}}}), "missing or broken"),
+        (lambda plan: json.dumps(plan | {"layers": 3}), "missing or broken"),
+    ],
+)
+def test_a_file_that_is_no_plan_is_refused_with_the_reason(tmp_path, change, said):
+    path = tmp_path / "plan.json"
+    Plan(LAYERS).save(path)
+    path.write_text(change(json.loads(path.read_text())))
+    with pytest.raises(ValueError, match="is not a plan") as error:
+        Plan.load(path)
+    assert said in str(error.value)
+    assert "todome tune" in str(error.value)
+
+
+two: Any = "2"
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (PlannedLayer(0.5, 1, 64, ()), "factor=(0.5, 1) cannot be used"),
+        (PlannedLayer(two, 1, 64, ()), "factor=('2', 1) cannot be used"),
+        (PlannedLayer(2, 1, 0, ()), "tokens of up.1.0=0 cannot be used"),
+    ],
+)
+def test_bad_layers_are_refused(layer, said):
+    with pytest.raises((ValueError, TypeError)) as error:
+        Plan({"up.1.0": layer})
+    assert said in str(error.value)
+
+
+def test_an_empty_plan_is_refused():
+    with pytest.raises(ValueError, match=r"layers=\{\} cannot be used"):
+        Plan({})
+
+
+@pytest.mark.parametrize("field", ["switch", "start", "stop"])
+def test_fractions_are_checked(field: str):
+    with pytest.raises(ValueError, match=f"{field}=1.5 cannot be used"):
+        replace(Plan(LAYERS), **{field: 1.5})

@@ -1,0 +1,153 @@
+"""Guarantee 3 for plans: each layer has the keys that the plan says, before and after the switch; no other one has."""
+
+import copy
+import math
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from ldm.modules.diffusionmodules.openaimodel import UNetModel
+from promises import among, hook_tables, over_zoo
+from torch import Tensor
+from versions import needs_hooks_in_graphs
+from zoo import Host, image_keys, mini_unet, run, unet_inputs
+
+import todome
+from todome import Downsample, Plan
+from todome.hosts import find_layers
+from todome.patch import denoisers
+from todome.plan import PlannedLayer
+from todome.tools.measuring.subjects import ARCHITECTURES
+
+FALLING = {"factor": 2, "later": 1.5}
+
+
+def layers_of(target: Any) -> list[Any]:
+    return [layer for model in denoisers(target) for layer in find_layers(model)]
+
+
+def plan_for(host: Host, target: Any, only: str | None = None, **options: Any) -> Plan:
+    """A plan with the same factors for every layer, or for one and none for the others."""
+    factors = {"factor": options.pop("factor", 2)}
+    factors["later"] = options.pop("later", factors["factor"])
+    layers = {}
+    for layer in layers_of(target):
+        own = factors if only in (None, layer.name) else {"factor": 1, "later": 1}
+        layers[layer.name] = PlannedLayer(**own, tokens=math.prod(host.grids[layer.level - 1]), width=layer.width)
+    return Plan(layers, **options)
+
+
+def output(host: Host, target: Any, reduction: Any, step: int = 3) -> Tensor:
+    with todome.apply(target, reduction) as patch:
+        patch.at(step, 10)
+        return host.run(target)
+
+
+@pytest.mark.parametrize("factor", [2, 1.5])
+@over_zoo
+def test_one_factor_everywhere_is_what_downsample_does(host: Host, factor: float):
+    target = host.build()
+    expected = output(host, target, Downsample((factor,) * host.levels))
+    assert torch.equal(output(host, target, plan_for(host, target, factor=factor)), expected)
+
+
+@over_zoo
+def test_a_plan_for_one_layer_takes_keys_from_that_one_alone(host: Host):
+    target = host.build()
+    dense = image_keys(host, target)
+    modules = {id(module): name for model in denoisers(target) for name, module in model.named_modules()}
+    for layer in layers_of(target):
+        with todome.apply(target, plan_for(host, target, only=layer.name)):
+            seen = image_keys(host, target)
+        assert {name for name, keys in seen.items() if keys < dense[name]} == {modules[id(layer.attention)]}
+
+
+@over_zoo
+def test_before_and_after_the_switch_it_is_what_flat_plans_are(host: Host):
+    target = host.build()
+    falling = plan_for(host, target, switch=0.5, **FALLING)
+    first, second = (plan_for(host, target, factor=FALLING[name]) for name in ("factor", "later"))
+    for step, flat in [(0, first), (4, first), (5, second), (9, second)]:
+        assert torch.equal(output(host, target, falling, step), output(host, target, flat, step)), step
+    assert not torch.equal(output(host, target, first), output(host, target, second))
+
+
+@over_zoo
+def test_names_are_unique_in_a_model(host: Host):
+    target = host.build()
+    names = [layer.name for layer in layers_of(target)]
+    assert len(set(names)) == len(names)
+    assert all(f".{layer.level}." in layer.name for layer in layers_of(target))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda target: pickle.loads(pickle.dumps(target))])
+@among("sd1", "svd", "ldm1-wrapped")
+def test_a_copy_keeps_the_plan_and_stands_alone(host: Host, copied: Any):
+    target = host.build()
+    dense = host.run(target)
+    patch = todome.apply(target, plan_for(host, target, switch=0.5, **FALLING))
+    patch.at(7, 10)
+    expected = host.run(target)
+    twin = copied(target)
+    patch.at(2, 10)
+    assert not torch.equal(host.run(target), expected)
+    assert torch.equal(host.run(twin), expected)
+    todome.remove(twin)
+    assert torch.equal(host.run(twin), dense)
+    patch.remove()
+    assert torch.equal(host.run(target), dense)
+    assert not any(hooks for _, hooks in hook_tables(target))
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+@needs_hooks_in_graphs
+@pytest.mark.parametrize(("window", "graphs"), [({}, 2), ({"stop": 0.8}, 3)], ids=["falls", "falls and stops"])
+def test_a_compiled_run_is_a_graph_for_each_part(window: Mapping[str, Any], graphs: int, tracer: Any):
+    host = Host("mini", mini_unet, unet_inputs, ((16, 18),))
+    model, plain = host.build(), host.build()
+    plan = plan_for(host, model, switch=0.4, **FALLING, **window)
+    compiled = torch.compile(model, fullgraph=True, backend=tracer)
+    outputs, expected = (steps_of(one, todome.apply(given, plan)) for one, given in [(compiled, model), (plain, plain)])
+    assert tracer.frame_count == graphs
+    for ours, theirs in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def steps_of(model: Any, patch: todome.Patch) -> list[Tensor]:
+    found = []
+    for step in range(10):
+        patch.at(step, 10)
+        found.append(run(model, **unet_inputs()))
+    return found
+
+
+@among("sd1")
+def test_a_plan_is_printed_for_people(host: Host):
+    target = host.build()
+    patch = todome.apply(target, plan_for(host, target, only="up.1.1", switch=0.5, factor=4, later=2, stop=0.9))
+    patch.at(0, 10)
+    host.run(target)
+    assert str(patch).splitlines() == [
+        "Plan: 1 of 10 layers reduced on UNet2DConditionModel, from 0% to 90% of the steps",
+        "  level 1, 3 layers: factor 1, 1, 4 (from 50% on 1, 1, 2), 16x18 = 288 -> 197 keys on average",
+        "  level 2, 3 layers: factor 1, 8x9 = 72 -> 72 keys",
+        "  level 3, 3 layers: factor 1, 4x5 = 20 -> 20 keys",
+        "  level 4, 1 layer: factor 1, 2x3 = 6 -> 6 keys",
+    ]
+
+
+def test_models_of_two_libraries_have_the_same_layers():
+    """So that a plan made with one of them serves in the other."""
+    from diffusers import UNet2DConditionModel
+
+    ldm: dict[str, Any] = {"image_size": 32, "in_channels": 4, "out_channels": 4, "model_channels": 320}
+    ldm |= {"num_res_blocks": 2, "channel_mult": [1, 2, 4, 4], "num_heads": 8, "context_dim": 768, "legacy": False}
+    ldm |= {"attention_resolutions": [4, 2, 1], "use_spatial_transformer": True, "use_checkpoint": False}
+    with torch.device("meta"):
+        models = UNet2DConditionModel(**ARCHITECTURES["sd15"]), UNetModel(**ldm)
+    ours, theirs = ({layer.name: layer.width for layer in find_layers(model)} for model in models)
+    assert ours == theirs
+    assert len(ours) == 16
+    assert ours["up.1.2"] == (320, 768)

@@ -1,0 +1,54 @@
+"""Measurements in a file: kept one by one, found again under the same conditions, and not spoilt by a broken line."""
+
+from pathlib import Path
+
+import pytest
+
+from todome.tools.tuning.records import FILE, Records
+
+
+def never() -> float:
+    raise AssertionError("it was measured before")
+
+
+def test_what_was_measured_is_found_again_under_the_same_conditions(tmp_path: Path):
+    first = Records({"size": [8, 8]}, tmp_path / "run")
+    assert first.measure({"layer": "up.1.0"}, lambda: {"mse": 0.5}) == {"mse": 0.5}
+    again = Records({"size": [8, 8]}, tmp_path / "run")
+    assert {"layer": "up.1.0"} in again
+    assert again.measure({"layer": "up.1.0"}, never) == {"mse": 0.5}
+    other = Records({"size": [16, 8]}, tmp_path / "run")
+    assert {"layer": "up.1.0"} not in other
+    assert other.measure({"layer": "up.1.0"}, lambda: 2) == 2
+    assert Records({"size": [8, 8]}, tmp_path / "run").measure({"layer": "up.1.0"}, never) == {"mse": 0.5}
+
+
+def test_what_is_found_is_the_same_now_and_later(tmp_path: Path):
+    records = Records({}, tmp_path)
+    now = records.measure({"what": 1}, lambda: (0.1 + 0.2, {"a": (1, 2)}))
+    assert now == Records({}, tmp_path).measure({"what": 1}, never)
+
+
+def test_a_line_that_was_cut_off_costs_that_measurement_alone(tmp_path: Path):
+    for i in range(3):
+        Records({}, tmp_path).measure({"what": i}, lambda i=i: i)
+    path = tmp_path / FILE
+    path.write_text(path.read_text()[:-10])
+    records = Records({}, tmp_path)
+    assert [{"what": i} in records for i in range(3)] == [True, True, False]
+    records.measure({"what": 3}, lambda: 3)
+    assert Records({}, tmp_path).measure({"what": 3}, never) == 3
+
+
+def test_a_measurement_that_fails_leaves_the_others(tmp_path: Path):
+    records = Records({}, tmp_path)
+    records.measure({"what": 0}, lambda: 0)
+    with pytest.raises(ZeroDivisionError):
+        records.measure({"what": 1}, lambda: 1 // 0)
+    assert Records({}, tmp_path).found.keys() == {'{"what": 0}'}
+
+
+def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert Records({}).measure({"what": 0}, lambda: 7) == 7
+    assert not list(tmp_path.iterdir())

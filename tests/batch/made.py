@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ def command(model: Path, *words: Any) -> list[str]:
 
 
 def index(folder: Path | str = "out") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (Path(folder) / "index.jsonl").read_text().splitlines()]
+    """Its whole lines: the last may be half written."""
+    whole = (Path(folder) / "index.jsonl").read_text().rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def pixels(record: dict[str, Any], folder: Path | str = "out") -> Any:
@@ -31,9 +34,10 @@ def write_prompts(count: int, path: Path = Path("prompts.txt")) -> Path:
     return path
 
 
-def wait_for_pictures(out: Path, count: int, process: Any, seconds: float = 120) -> None:
+def wait_for(condition: Callable[[], bool], process: Any, seconds: float = 120) -> None:
+    """Until the condition holds, while the process runs."""
     patience = time.monotonic() + seconds
-    while len(list(out.rglob("*.png"))) < count and time.monotonic() < patience:
+    while not condition():
         assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < patience
         time.sleep(0.02)
-    assert len(list(out.rglob("*.png"))) >= count

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made import command, index, pixels, wait_for_pictures, write_prompts
+from made import command, index, pixels, wait_for, write_prompts
 from PIL import Image
 from pyarrow import parquet
 from typer.testing import CliRunner
@@ -287,7 +287,7 @@ def test_a_batch_that_is_killed_goes_on(batch: Callable[..., Any], model: Path):
     line, out = command(model, "prompts.txt", "-o", "out", "--batch", 2), Path("out")
     alone = os.environ | {"OMP_NUM_THREADS": "1"}  # threads of several processes would wait for each other
     with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=alone) as process:
-        wait_for_pictures(out, 4, process)
+        wait_for(lambda: len(list(out.rglob("*.png"))) >= 4, process)
         process.send_signal(signal.SIGKILL)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
     assert len(before) < 40

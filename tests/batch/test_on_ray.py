@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 import torch
-from made import command, index, pixels, wait_for_pictures, write_prompts
+from made import command, index, pixels, wait_for, write_prompts
 from PIL import Image
 
 import todome
@@ -45,9 +45,10 @@ def cluster() -> Iterator[str]:
     ray.shutdown()
 
 
-def kill_a_worker(out: Path) -> None:
-    """The one that drew last."""
-    os.kill(int(index(out)[-1]["worker"].partition("/")[2]), signal.SIGKILL)
+def workers(out: Path) -> list[int]:
+    """The process that drew each picture of the index, in the order in which the driver heard of them."""
+    written = (out / "index.jsonl").is_file()  # later than the first pictures, which the workers write
+    return [int(record["worker"].partition("/")[2]) for record in index(out)] if written else []
 
 
 def test_killed_workers_and_a_killed_driver_lose_nothing(
@@ -59,10 +60,12 @@ def test_killed_workers_and_a_killed_driver_lose_nothing(
     steps = ("--steps", 8, "--scheduler", "euler-a")
     line, out = command(model, "prompts.txt", "-o", "out", "--ray", cluster, "--workers", 2, *steps), Path("out")
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        killed: set[int] = set()
         for pictures in (2, 5):
-            wait_for_pictures(out, pictures, process)
-            kill_a_worker(out)
-        wait_for_pictures(out, 8, process)
+            wait_for(lambda: len(drawn := workers(out)) >= pictures and not killed.issuperset(drawn), process)
+            killed.add(worker := next(each for each in reversed(workers(out)) if each not in killed))
+            os.kill(worker, signal.SIGKILL)
+        wait_for(lambda: len(workers(out)) >= 8, process)
         process.send_signal(signal.SIGKILL)
         assert process.communicate() == ("", "")  # Ray says nothing of its own
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}

@@ -1,10 +1,8 @@
 """`todome.tune`: the plan that reaches a goal on one model, at one size, on this machine.
 
-import todome
-
-plan = todome.tune(pipe, height=512, width=512, keep=45, prompts=["a harbour at dawn", "a bowl of cherries"])
-plan.save("plan.json")
-todome.apply(pipe, plan)
+    plan = todome.tune(pipe, height=512, width=512, keep=45, prompts=["a harbour", "a fox", "a street", "a bowl"])
+    plan.save("plan.json")
+    todome.apply(pipe, plan)
 """
 
 import os

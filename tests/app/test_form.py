@@ -120,6 +120,13 @@ def test_what_a_run_draws():
     assert (order.alone[0].model, order.extras.lora, order.extras.weight) == ("other", "rose.safetensors", 0.5)
 
 
+def test_parts_that_the_operator_named_are_those_of_the_first_model():
+    base, offer = Settings(loras=("style.safetensors",), vae="vae"), Offer(("todome-flowers", "other"), ())
+    first, other = (WEB._replace(model=model).settings(WITHIN, base, offer) for model in ("", "other"))
+    assert (first.loras, first.vae) == (("style.safetensors",), "vae")
+    assert (other.loras, other.vae) == ((), None)
+
+
 def test_limits_of_machines():
     assert default_limits(reachable_device("cpu")) == Limits(side=512, steps=50)
     with pytest.raises(ValueError, match=r"^Side 8 does not work: it must be a whole number from 64 to 1048576\."):

@@ -169,15 +169,20 @@ def save_lora(pipe, file: Path) -> None:
 
 
 def test_another_model_is_opened_in_place_of_the_first(flowers, monkeypatch):
-    models, opened = Models(PLAIN, flowers), []
+    """What the operator added to the first is there again when that is opened again."""
+    base = replace(PLAIN, loras=("style.safetensors",), vae="vae")
+    models, opened = Models(base, flowers), []
 
-    def open_pipeline(model, device, dtype):
+    def open_pipeline(model, device, dtype, **parts):
         assert models.pipe is None  # there may be no room for two
-        opened.append((model, device, dtype))
+        opened.append((model, device, dtype, *parts.values()))
         return flowers
 
     monkeypatch.setattr("todome.tools.app.models.open_pipeline", open_pipeline)
     models.pipeline(PLAIN, Extras())
     models.pipeline(replace(PLAIN, model="other"), Extras())
     models.pipeline(PLAIN, Extras())
-    assert opened == [("other", "cpu", "float32"), ("todome-flowers", "cpu", "float32")]
+    assert opened == [
+        ("other", "cpu", "float32", (), None),
+        ("todome-flowers", "cpu", "float32", ("style.safetensors",), "vae"),
+    ]

@@ -65,6 +65,14 @@ def test_a_bare_model_is_refused():
     assert refusal(lambda: todome.evaluate(small_unet(), ["a rose"]), TypeError) == told
 
 
+def test_parts_for_a_pipeline_that_is_open_are_refused(flowers):
+    told = (
+        "loras=['style.safetensors'] cannot be used. Allowed: None, where the pipeline is open. Load it into the "
+        "pipeline yourself, or name the model instead of its pipeline."
+    )
+    assert refusal(lambda: todome.evaluate(flowers, ["a rose"], loras=["style.safetensors"]), ValueError) == told
+
+
 def test_the_time_is_that_of_all_batches(finished):
     dense, reduced = read_results(finished).rows
     times = json.loads(times_path(finished, SIZE, "todome:2").read_text())

@@ -121,8 +121,13 @@ def test_an_interrupted_run_goes_on(pipe, tuned, run, drawn, tmp_path):
     assert (other / FILE).read_text() == (tuned[0] / FILE).read_text()
 
 
-def test_other_conditions_are_measured_anew(run, drawn):
-    run(keep=30, steps=1)
+def test_other_conditions_are_measured_anew(run, drawn, monkeypatch):
+    def interrupted(self: Progress, steps: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(keep=30, steps=1)
     assert "latent" in drawn
 
 
@@ -166,6 +171,7 @@ def test_too_little_time_is_said(run, tmp_path):
         ({"keep": 40, "width": 33}, "Width 33 does not work: this model needs multiples of 8"),
         ({"keep": 40, "prompts": []}, "prompts=[] cannot be used. Allowed: at least one"),
         ({"keep": 40, "prompts": None}, "Pass prompts=[...], or --prompts FILE"),
+        ({"keep": 40, "vae": "vae"}, "vae='vae' cannot be used. Allowed: None, where the pipeline is open. Load it"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_drawn(run, drawn, changes, said):

@@ -96,10 +96,9 @@ class Form(NamedTuple):
 
     def settings(self, limits: Limits, base: Settings, offer: Offer, plan: Plan | None = None) -> Settings:
         """Settings of the reduced picture, checked. Device and dtype are those of the base."""
-        model = self.model or offer.models[0]
+        model = check_choice("model", self.model or offer.models[0], offer.models, ", ".join(offer.models))
         return replace(
-            base,
-            model=check_choice("model", model, offer.models, ", ".join(offer.models)),
+            base.for_model(model),
             prompt=check_text("prompt", self.prompt, limits.prompt),
             negative=check_text("negative prompt", self.negative, limits.prompt),
             seed=check_whole("seed", self.seed, 0, SEEDS - limits.pictures),

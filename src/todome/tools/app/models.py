@@ -46,7 +46,8 @@ class Models:
         if self.is_open(model):
             return
         self.model, self.pipe, self.lora, self.others = "", None, None, {}
-        pipe = open_pipeline(model, self.base.device, self.base.dtype)
+        wanted = self.base.for_model(model)
+        pipe = open_pipeline(model, wanted.device, wanted.dtype, loras=wanted.loras, vae=wanted.vae)
         pipe.set_progress_bar_config(disable=True)
         self.model, self.pipe = model, pipe
 

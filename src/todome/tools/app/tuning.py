@@ -15,7 +15,7 @@ from ..tuning.layers import DENSE
 from ..tuning.progress import Progress
 from ..tuning.search import LEAST, Search, Trial
 from ..tuning.tuner import carry_out
-from .form import PLAIN, Form, Offer
+from .form import Extras, Form, Offer
 from .limits import Limits, check_choice, check_number, check_text
 from .models import Models
 from .worker import Job, Measured, Opening
@@ -36,7 +36,7 @@ class TuneForm(NamedTuple):
     prompts: Any = ""
 
     def order(self, form: Form, limits: Limits, base: Settings, offer: Offer) -> "TuneOrder":
-        """What to tune, checked. Size, steps and model are those of the tab for drawing."""
+        """What to tune, checked. Size, steps, model and LoRA are those of the tab for drawing."""
         close = check_choice("aim", self.aim, AIMS, ", ".join(AIMS)) == "close"
         keep, faster = check_number("closeness", self.keep, *KEEP), check_number("speed", self.faster, *FASTER)
         minutes = check_number("minutes", self.minutes, MINUTES[0], limits.minutes)
@@ -47,16 +47,18 @@ class TuneForm(NamedTuple):
         )
         if len(prompts) <= CALIBRATION:
             raise ValueError("Prompts are missing: write at least two, on a line each. Some are held out to check.")
-        return TuneOrder(settings, Goal(keep) if close else Goal(faster=faster), tuple(prompts), minutes)
+        goal = Goal(keep) if close else Goal(faster=faster)
+        return TuneOrder(settings, goal, tuple(prompts), minutes, form.extras(offer, None))
 
 
 class TuneOrder(NamedTuple):
-    """What is to be tuned: the settings of a dense picture, the goal, what to draw, and the time there is."""
+    """What is to be tuned: the settings of a dense picture, the goal, what to draw, the time there is, and a LoRA."""
 
     settings: Settings
     goal: Goal
     prompts: tuple[str, ...]
     minutes: float
+    extras: Extras
 
 
 class LayerBar(NamedTuple):
@@ -157,10 +159,10 @@ def expected_points(search: Search) -> tuple[PlanPoint, ...]:
 
 def tune_model(order: TuneOrder, folder: Path, models: Models, job: Job) -> Tuned:
     """Measures in the thread that draws. A stopped run ends after the call of the model that is being computed."""
-    settings = order.settings
+    settings, extras = order.settings, order.extras
     if not models.is_open(settings.model):
         job.events.put(Opening(settings.model))
-    pipe = models.pipeline(settings, PLAIN)
+    pipe = models.pipeline(settings, extras)
     drawn = plan_for(
         settings.model,
         order.prompts,
@@ -169,6 +171,8 @@ def tune_model(order: TuneOrder, folder: Path, models: Models, job: Job) -> Tune
         guidance=settings.guidance,
         scheduler=settings.scheduler,
         pictures=CALIBRATION + HELD_OUT,
+        loras=[*settings.loras, *([f"{extras.lora}:{extras.weight:g}"] if extras.lora else [])],
+        vae=settings.vae,
     )
     report = TuneReport(order.minutes, job)
     watching = denoiser(pipe).register_forward_pre_hook(lambda *_: job.check_stop())

@@ -75,6 +75,7 @@ def evaluate(
     """
     pipe = None if isinstance(model, str) else model
     plan = plan_for(model if pipe is None else name_of(pipe), prompts, methods=methods, **given)
+    check_parts(plan, pipe)
     files = {"lpips": lpips, "inception": inception}
     return carry_out(plan, out, fid=fid, pipe=pipe, device=device, dtype=dtype, engine=engine, **files)
 
@@ -85,6 +86,14 @@ def name_of(pipe: Any) -> str:
         allowed = "the folder of a pipeline, a hub id, or a pipeline of diffusers that is open"
         raise invalid_value("model", type(pipe).__name__, allowed, "Pass the pipeline that calls it", TypeError)
     return str(getattr(pipe.config, "_name_or_path", None) or type(pipe).__name__)
+
+
+def check_parts(plan: Plan, pipe: Any) -> None:
+    """Refuses parts for a pipeline that is open: they would be written down, and not be in it."""
+    for field in ("loras", "vae"):
+        if pipe is not None and getattr(plan, field):
+            remedy = "Load it into the pipeline yourself, or name the model instead of its pipeline"
+            raise invalid_value(field, getattr(plan, field), "None, where the pipeline is open", remedy)
 
 
 def plan_for(model: str = EMBEDDED, prompts: Sequence[str] | None = None, **given: Any) -> Plan:

@@ -3,6 +3,8 @@
     plan = todome.tune(pipe, height=512, width=512, keep=45, prompts=["a harbour", "a fox", "a street", "a bowl"])
     plan.save("plan.json")
     todome.apply(pipe, plan)
+
+With `out` the same call goes on where it was interrupted.
 """
 
 import os
@@ -19,7 +21,7 @@ from ..engines import Engine
 from ..machine import about, chip
 from ..measuring.attention_costs import reduced_levels
 from ..measuring.drawing import PictureMaker
-from ..measuring.evaluation import name_of, plan_for
+from ..measuring.evaluation import check_parts, name_of, plan_for
 from ..measuring.explanation import NOISY
 from ..measuring.runs import Plan as Drawn
 from ..measuring.subjects import denoiser_call
@@ -104,6 +106,7 @@ def tune(
     parts: dict[str, Any] = {"loras": list(loras), "vae": vae}
     asked = {"sizes": sizes, "steps": steps, "guidance": guidance, "scheduler": scheduler, "seed": seed}
     drawn = plan_for(name, prompts, **asked, **parts)
+    check_parts(drawn, None if isinstance(model, str) else model)
     if not drawn.prompts:
         raise invalid_value("prompts", drawn.prompts, "at least one", "Say what to draw")
     if engine is not None and engine.remote and not isinstance(model, str):
@@ -295,4 +298,5 @@ class Tuner:
         own = {"model": plan.model, "class": type(model).__name__, "fingerprint": fingerprint(model)}
         own |= {"size": list(self.size), "scheduler": plan.scheduler or type(self.pipe.scheduler).__name__}
         own |= {"steps": plan.steps, "guidance": plan.guidance, "device": chip(self.pipe.device)}
+        own |= {name: getattr(plan, name) for name in ("loras", "vae") if getattr(plan, name)}
         return own | {"dtype": str(self.pipe.dtype).removeprefix("torch."), "goal": str(self.goal), **self.machine}

@@ -18,6 +18,7 @@ import pytest
 import torch
 from zoo import small_unet, tiny_pipeline
 
+from todome.tools.measuring import attention_costs
 from todome.tools.pipelines import open_pipeline
 
 LONGEST = {"test_quality.py", "test_5_compile.py", "test_5_graphs.py", "test_processes.py", "test_compiled.py"}
@@ -40,6 +41,12 @@ def pytest_collection_finish() -> None:
     """What was imported stays: Python would look through half a million objects of it again and again for garbage."""
     gc.freeze()
     gc.set_threshold(10_000)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def short_timing() -> None:
+    """Steps are timed for a moment alone: no test asks how long anything takes."""
+    attention_costs.ENOUGH = 1.0
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from .subjects import DenoiserCall
 
 PATIENCE = 4.0  # seconds after which no further round of measuring begins
 LEAST_ROUNDS, MOST_ROUNDS = 2, 5
+ENOUGH = 100.0  # milliseconds of calls, in each round
 Preparation: TypeAlias = Callable[[DenoiserCall], Callable[[], Any]]
 
 
@@ -92,7 +93,7 @@ def step_times(
     """In rounds, as many as patience allows. The shortest time of each counts: others were disturbed by something."""
     times: dict[Reduction | None, list[float]] = {reduction: [] for reduction in [None, *reductions]}
     _, once = timed(call, call.device, 2)
-    calls, began = max(1, int(100 / once)), time.perf_counter()
+    calls, began = max(1, int(ENOUGH / once)), time.perf_counter()
     for done in range(rounds):
         if done >= LEAST_ROUNDS and time.perf_counter() - began > patience:
             break

@@ -66,6 +66,12 @@ def mini_unet(**changes: Any) -> UNet2DConditionModel:
     return unet(**{"block_out_channels": (8,), **blocks, **changes})
 
 
+def two_levels_unet() -> UNet2DConditionModel:
+    """As `mini_unet`, with a layer of attention at each of two levels."""
+    down, up = ("CrossAttnDownBlock2D",) * 2, ("UpBlock2D",) * 2
+    return mini_unet(block_out_channels=(8, 8), down_block_types=down, up_block_types=up)
+
+
 def one_level_unet(**changes: Any) -> UNet2DConditionModel:
     """As small as a UNet can be, for runs of many steps; frozen, as in a loop without `no_grad`."""
     blocks = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("CrossAttnUpBlock2D",)}

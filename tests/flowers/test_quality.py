@@ -19,7 +19,7 @@ PROMPTS = {  # by their seeds
 
 def pictures(pipe: Any) -> Tensor:
     """Small, in few steps and without guidance, to save time. The scheduler is the model's own."""
-    size = {"height": 192, "width": 192, "num_inference_steps": 10, "guidance_scale": 1.0}
+    size = {"height": 192, "width": 192, "num_inference_steps": 5, "guidance_scale": 1.0}
     seeds = [torch.Generator().manual_seed(seed) for seed in PROMPTS]
     return pipe(list(PROMPTS.values()), generator=seeds, output_type="pt", **size).images
 
@@ -33,5 +33,5 @@ def test_dither_is_far_closer_to_dense_than_a_fixed_grid_and_that_is_closer_than
 
     merged, fixed, dither = map(closeness, (Merge(0.5), Downsample(2, phase="fixed"), Downsample(2)))
     print(f"PSNR to dense in dB:\nToMe {merged}\nToDo {fixed}\ntodome {dither}")  # shown where it fails
-    assert (dither - fixed).min() >= 4.5  # measured: 6.0 and 8.9
-    assert (fixed - merged).min() > 0  # measured: 0.6 and 6.7
+    assert (dither - fixed).min() >= 4.5  # measured: 5.4 and 7.3
+    assert (fixed - merged).min() > 0  # measured: 0.7 and 6.3

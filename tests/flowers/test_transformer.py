@@ -46,16 +46,16 @@ def words(photos: Path, run: Path, **options: Any) -> list[str]:
 
 def test_it_is_trained_goes_on_and_is_compared(tiny, ready, photos, tmp_path, monkeypatch, capsys):
     run = shutil.copytree(ready, tmp_path / "run")
-    monkeypatch.setattr("sys.argv", words(photos, run, seconds=2, **{"stop-after": 0}))
+    monkeypatch.setattr("sys.argv", words(photos, run, seconds=0.6, **{"stop-after": 0}))
     tiny.main()
     assert capsys.readouterr().out.startswith("Stopped after 0 s of learning: the same command goes on.")
     first = tiny.read_state(run, "transformer")
     assert first["iteration"] == 1
-    monkeypatch.setattr("sys.argv", words(photos, run, seconds=2, sheet=run / "sheet.jpg"))
+    monkeypatch.setattr("sys.argv", words(photos, run, seconds=0.6, sheet=run / "sheet.jpg"))
     tiny.main()
     last = tiny.read_state(run, "transformer")
     assert last["iteration"] > 2
-    assert last["seconds"] >= 2
+    assert last["seconds"] >= 0.6
     found = json.loads((run / "found.json").read_text())
     assert found["about"]["weights"] == todome_flowers.fingerprint()
     assert found["trained"]["iterations"] == last["iteration"]

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from promises import both, over_zoo, reduced
+from promises import over_zoo
+from torch import Tensor
 from zoo import Host, reduced_everywhere
 
 import todome
@@ -14,40 +15,32 @@ from todome import Downsample, Merge
 AUTO_IS_DENSE = 'ignore:factor="auto" leaves this model dense'
 
 
-@both
-@over_zoo
-def test_a_reduction_changes_the_output(host: Host, kind: type):
-    """Without this, all that is said below about equal outputs would be empty."""
-    target = host.build()
-    assert not torch.allclose(host.run(target), reduced(host, target, kind), atol=1e-4)
-
-
-@over_zoo
-@pytest.mark.parametrize("reduction", [Downsample(factor=1), Downsample(factor=1.0), Merge(ratio=0)], ids=str)
-def test_factor_1_and_ratio_0_are_dense(host: Host, reduction: Any):
-    target = host.build()
-    dense = host.run(target)
-    todome.apply(target, reduction)
-    assert torch.equal(host.run(target), dense)
-
-
 @over_zoo
 @pytest.mark.filterwarnings(AUTO_IS_DENSE)
-def test_auto_is_dense_on_small_grids(host: Host):
+def test_factor_1_ratio_0_and_auto_on_small_grids_are_dense(host: Host):
     target = host.build()
     dense = host.run(target)
+    for reduction in (Downsample(factor=1), Downsample(factor=1.0), Merge(ratio=0)):
+        with todome.apply(target, reduction):
+            assert torch.equal(host.run(target), dense), reduction
     todome.apply(target)
     assert torch.equal(host.run(target), dense)
 
 
-@both
 @over_zoo
-def test_outside_the_window_is_dense(host: Host, kind: type):
+def test_outside_the_window_is_dense_and_inside_it_is_not(host: Host):
+    """Without the second half, all that is said here about equal outputs would be empty."""
     target = host.build()
     dense = host.run(target)
-    patch = todome.apply(target, reduced_everywhere(kind, host, start=0.25, stop=0.75))
-    is_dense = []
-    for step in range(4):
-        patch.at(step, 4)
-        is_dense.append(torch.equal(host.run(target), dense))
-    assert is_dense == [True, False, False, True]
+    for kind in (Downsample, Merge):
+        with todome.apply(target, reduced_everywhere(kind, host, start=0.3, stop=0.6)) as patch:
+            before, inside, after = (output_at(host, target, patch, step) for step in range(3))
+        assert torch.equal(before, dense), kind
+        assert not torch.allclose(inside, dense, atol=1e-4), kind
+        assert torch.equal(after, dense), kind
+
+
+def output_at(host: Host, target: Any, patch: todome.Patch, step: int) -> Tensor:
+    """In one of three steps."""
+    patch.at(step, 3)
+    return host.run(target)

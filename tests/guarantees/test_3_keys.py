@@ -1,13 +1,14 @@
 """Guarantee 3: attention sees what print(patch) says it sees, and the right rows are kept in the right places."""
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from promises import among, both, over_zoo
+from promises import among, both, over_blocks, over_zoo
 from torch import Tensor, nn
-from zoo import Host, host_named, image_keys, is_image_attention, recorded, reduced_everywhere, token_counts
+from zoo import Host, host_named, image_keys, is_image_attention, recorded, token_counts
 
 import todome
 from todome import Downsample, Merge
@@ -35,25 +36,49 @@ def four_of_nine(height: int, width: int) -> int:
     return height // side * kept * (width // side * kept)
 
 
-@pytest.mark.parametrize(("reduction", "left"), [s[1:] for s in SETTINGS], ids=[s[0] for s in SETTINGS])
+@functools.cache
+def dense_counts(host: Host, pattern: str = r"\.to_k$") -> dict[str, int]:
+    """What a model without a patch sees; no host sees another number the next time."""
+    return token_counts(host, host.build(), pattern)
+
+
+def dense_keys(host: Host) -> dict[str, int]:
+    return {name: keys for name, keys in dense_counts(host).items() if is_image_attention(name)}
+
+
+def over_settings(settings: list[Any]) -> Any:
+    return pytest.mark.parametrize(("reduction", "left"), [s[1:] for s in settings], ids=[s[0] for s in settings])
+
+
+@over_settings([SETTINGS[0], SETTINGS[3]])
 @over_zoo
 def test_attention_sees_what_the_patch_says(host: Host, reduction: Callable, left: Callable):
+    assert_attention_sees(host, reduction(host), left)
+
+
+@over_settings([SETTINGS[1], SETTINGS[2], SETTINGS[4]])
+@among("sd1", "sd1-odd", "svd", "ldm1", "sgm")
+def test_other_settings_where_grids_frames_or_tokens_differ(host: Host, reduction: Callable, left: Callable):
+    assert_attention_sees(host, reduction(host), left)
+
+
+def assert_attention_sees(host: Host, reduction: Any, left: Callable[[int, int], int]) -> None:
+    """Attention to the image sees what is said, and temporal, text and gated attention all that they ever saw."""
     target = host.build()
-    dense = image_keys(host, target)
-    patch = todome.apply(target, reduction(host))
-    seen = image_keys(host, target)
+    patch = todome.apply(target, reduction)
+    dense, seen = dense_counts(host), token_counts(host, target)
     said = {grid: count for level in patch.levels for grid, count in level.grids.items()}
     assert said == {grid: left(*grid) for grid in host.grids}
     for h, w in host.grids:
-        names = [name for name, keys in dense.items() if keys == h * w + host.extra]
+        names = [name for name, keys in dense_keys(host).items() if keys == h * w + host.extra]
         assert {seen[name] for name in names} == {left(h, w) + host.extra}
         assert f"{h}x{w} = {h * w} -> {left(h, w)}" in str(patch)
+    assert all(seen[name] == keys for name, keys in dense.items() if not is_image_attention(name))
 
 
 @over_zoo
 def test_the_patch_counts_layers_and_levels(host: Host):
-    target = host.build()
-    dense = list(image_keys(host, target).values())
+    target, dense = host.build(), list(dense_keys(host).values())
     patch = todome.apply(target, Downsample(factor=2))
     assert [level.level for level in patch.levels] == list(range(1, host.levels + 1))
     assert [level.layers for level in patch.levels] == [dense.count(h * w + host.extra) for h, w in host.grids]
@@ -62,8 +87,7 @@ def test_the_patch_counts_layers_and_levels(host: Host):
 @both
 @over_zoo
 def test_a_number_is_for_level_1_alone(host: Host, kind: type):
-    target = host.build()
-    dense = image_keys(host, target)
+    target, dense = host.build(), dense_keys(host)
     patch = todome.apply(target, Downsample(factor=2) if kind is Downsample else Merge(ratio=0.5))
     seen = image_keys(host, target)
     finest = max(dense.values())
@@ -71,30 +95,19 @@ def test_a_number_is_for_level_1_alone(host: Host, kind: type):
     assert [level.setting is None for level in patch.levels] == [False] + [True] * (host.levels - 1)
 
 
-@both
-@over_zoo
-def test_temporal_text_and_gated_attention_are_left_alone(host: Host, kind: type):
-    target = host.build()
-    dense = token_counts(host, target)
-    todome.apply(target, reduced_everywhere(kind, host))
-    seen = token_counts(host, target)
-    assert seen != dense
-    assert all(seen[name] == keys for name, keys in dense.items() if not is_image_attention(name))
-
-
 @pytest.mark.parametrize(
     ("host", "others"),
     [("animatediff", "motion_modules"), ("svd", "temporal_"), ("unet3d", "temp_attentions"), ("gligen", "fuser")],
 )
 def test_the_zoo_has_attention_that_must_be_left_alone(host: str, others: str):
-    names = token_counts(host_named(host), host_named(host).build())
+    names = dense_counts(host_named(host))
     assert any(others in name and not is_image_attention(name) for name in names)
 
 
 @over_zoo
 def test_merge_reaches_cross_attention_and_feed_forward_when_asked(host: Host):
     target, parts = host.build(), r"attn[12]\.to_q$|ff\.(net\.)?0$"
-    dense = token_counts(host, target, parts)
+    dense = dense_counts(host, parts)
     todome.apply(target, Merge(attention=False, cross_attention=True, feed_forward=True))
     seen = token_counts(host, target, parts)
     reached = {name for name, count in seen.items() if count < dense[name]}
@@ -128,7 +141,7 @@ def test_fixed_keeps_the_corner_of_every_cell(host: Host):
     assert kept == [r * width + c for r in top for c in left]
 
 
-@over_zoo
+@over_blocks
 def test_dither_keeps_every_key_of_its_cell_in_turn(host: Host):
     """Cells are 2x2, and larger at places where a side is odd: those need more turns."""
     target = host.build()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from diffusers import ModelMixin
-from promises import among, both, hook_tables, over, over_blocks
-from zoo import ZOO, Host, picture, reduced_everywhere
+from promises import BLOCKS, among, both, hook_tables, over, over_blocks
+from zoo import Host, picture, reduced_everywhere
 
 import todome
 from todome import Downsample, Merge
@@ -35,7 +35,6 @@ def assert_copy_stands_alone(host: Host, kind: type, copied: Callable[[Any], Any
     patch.at(3, 10)
     expected = host.run(target)
     twin = copied(target)
-    assert torch.equal(host.run(twin), expected)
     patch.at(4, 10)  # the copy's clock is its own
     assert torch.equal(host.run(twin), expected)
     patch.at(3, 10)
@@ -51,10 +50,10 @@ def test_a_copy_stays_reduced_and_stands_alone(host: Host, kind: type, copied: C
     assert_copy_stands_alone(host, kind, copied)
 
 
-@pytest.mark.parametrize(("copied", "kind"), [(copy.deepcopy, Merge), (pickled, Downsample)])
 @among("sd1", "svd", "ldm1-wrapped")
-def test_copies_the_other_way_around(host: Host, kind: type, copied: Callable[[Any], Any]):
-    assert_copy_stands_alone(host, kind, copied)
+def test_copies_the_other_way_around(host: Host):
+    """As for `pickled`, torch.save below takes the same way with both kinds."""
+    assert_copy_stands_alone(host, Merge, copy.deepcopy)
 
 
 @both
@@ -76,7 +75,7 @@ def test_removing_from_the_original_leaves_the_copy(host: Host):
     assert torch.equal(host.run(twin), expected)
 
 
-FROM_DIFFUSERS = [host for host in ZOO if isinstance(host.build(), ModelMixin)]
+FROM_DIFFUSERS = [host for host in BLOCKS if isinstance(host.build(), ModelMixin)]
 
 
 @over(FROM_DIFFUSERS)

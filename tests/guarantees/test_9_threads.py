@@ -167,7 +167,7 @@ def test_a_compiled_model_is_called_by_one_thread_at_a_time():
 
         return call
 
-    jobs = [job(6, (16, 18)), job(7, (12, 20))]
+    jobs = [job(6, (24, 20)), job(7, (12, 20))]  # of one graph
     alone = [one() for one in jobs]  # and the graphs are made
     for _ in range(3):
         for one, other in zip(together(jobs), alone, strict=True):

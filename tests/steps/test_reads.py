@@ -31,14 +31,18 @@ def reads_of(pipeline: Any, steps: int) -> int:
     return reads.count
 
 
-@pytest.mark.parametrize("name", ["DDIM", "PNDM", "Euler", "DPM++ 2M", "UniPC"])
-@pytest.mark.parametrize("reduction", [Downsample(2, stop=0.6), Merge(stop=0.6)], ids=["Downsample", "Merge"])
+@pytest.mark.parametrize(
+    ("name", "reduction"),
+    [(name, Merge(stop=0.6)) for name in ("DDIM", "PNDM", "Euler", "DPM++ 2M", "UniPC")]
+    + [(name, Downsample(2, stop=0.6)) for name in ("PNDM", "Euler")],
+    ids=str,
+)
 def test_no_value_is_read_per_step(name, reduction):
     pipeline = tiny_pipeline(SCHEDULERS[name]())
-    dense = [reads_of(pipeline, steps) for steps in (3, 9)]
+    dense = [reads_of(pipeline, steps) for steps in (3, 6)]
     todome.apply(pipeline, reduction)
     draw(pipeline, steps=2)  # makes the tables
-    patched = [reads_of(pipeline, steps) for steps in (3, 9)]
+    patched = [reads_of(pipeline, steps) for steps in (3, 6)]
     assert patched[1] - dense[1] == patched[0] - dense[0] <= 2
 
 

@@ -14,7 +14,7 @@ pytestmark = KNOWN_WARNINGS
 def test_the_scheduler_is_swapped_after_apply(name):
     pipeline = tiny_pipeline()
     patch = todome.apply(pipeline, Downsample(2, stop=0.6))
-    draw(pipeline)
+    draw(pipeline, steps=3)
     old, pipeline.scheduler = pipeline.scheduler, SCHEDULERS[name]()
     with recording(pipeline.unet, patch) as record:
         draw(pipeline)

@@ -50,7 +50,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     ("model", "changes", "number"),
     [
-        ("todome-flowers", {"steps": 2, "checkpointing": True}, signal.SIGINT),
+        ("todome-flowers", {"steps": 2, "batch": 1, "checkpointing": True}, signal.SIGINT),
         (
             "tiny",
             {"accumulate": 2, "flip": True, "reduction": Downsample(2, phase="random", stop=0.7)},

@@ -18,6 +18,7 @@ from .models import (
     one_level_unet,
     run,
     small_unet,
+    two_levels_unet,
 )
 from .pipelines import SIDE, ddim, draw, picture, tiny_pipeline, tiny_vae
 from .speech import talking
@@ -55,5 +56,6 @@ __all__ = [
     "tiny_pipeline",
     "tiny_vae",
     "token_counts",
+    "two_levels_unet",
     "unet_inputs",
 ]

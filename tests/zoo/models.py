@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from .copies import built_once
 
 WIDTH = 16  # of a word
-FRAMES = 3
+FRAMES = 2
 
 
 def lively(build: Callable[[], Any]) -> Any:
@@ -64,6 +64,12 @@ def mini_unet(**changes: Any) -> UNet2DConditionModel:
     """One layer with attention and little else: for what takes long, such as compiling."""
     blocks = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("UpBlock2D",), "mid_block_type": None}
     return unet(**{"block_out_channels": (8,), **blocks, **changes})
+
+
+def two_levels_unet() -> UNet2DConditionModel:
+    """As `mini_unet`, with a layer of attention at each of two levels."""
+    down, up = ("CrossAttnDownBlock2D",) * 2, ("UpBlock2D",) * 2
+    return mini_unet(block_out_channels=(8, 8), down_block_types=down, up_block_types=up)
 
 
 def one_level_unet(**changes: Any) -> UNet2DConditionModel:
@@ -135,7 +141,7 @@ def video_unet() -> UNetSpatioTemporalConditionModel:
     """Stable Video Diffusion. Its normalisations want 32 channels."""
     return lively(
         lambda: UNetSpatioTemporalConditionModel(
-            block_out_channels=(32, 64),
+            block_out_channels=(32, 32),
             layers_per_block=1,
             down_block_types=("CrossAttnDownBlockSpatioTemporal", "CrossAttnDownBlockSpatioTemporal"),
             up_block_types=("CrossAttnUpBlockSpatioTemporal", "CrossAttnUpBlockSpatioTemporal"),
@@ -197,7 +203,7 @@ def ldm_unet(**changes: Any) -> UNetModel:
         "model_channels": 32,
         "num_res_blocks": 1,
         "attention_resolutions": [1, 2],
-        "channel_mult": (1, 2),
+        "channel_mult": (1, 1),
         "num_heads": 2,
         "use_spatial_transformer": True,
         "context_dim": WIDTH,

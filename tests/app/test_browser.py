@@ -49,23 +49,27 @@ def wait_until_ready(tab: Any) -> None:
     tab.get_by_text(re.compile("^About .* on this machine")).wait_for()
 
 
-def set_number(tab: Any, label: str, value: int) -> None:
-    """Until it stays: on a busy machine the page may still be about to fill in what it begins with."""
-    field, slider = (tab.get_by_label(f"{kind} for {label}") for kind in ("number input", "range slider"))
+def set_numbers(tab: Any, **values: int) -> None:
+    """Until they stay: on a busy machine the page may still be about to fill in what it begins with."""
     for _ in range(100):
-        if (field.input_value(), slider.input_value()) == (str(value), str(value)):
+        wrong = [name for name, value in values.items() if numbers_shown(tab, name) != [str(value)] * 2]
+        if not wrong:
             return
-        field.fill(str(value))
-        field.press("Tab")
+        for name in wrong:
+            field = tab.get_by_label(f"number input for {name}")
+            field.fill(str(values[name]))
+            field.press("Tab")
         tab.wait_for_timeout(300)
-    pytest.fail(f"{label} does not stay at {value}")
+    pytest.fail(f"{wrong} do not stay at {values}")
+
+
+def numbers_shown(tab: Any, name: str) -> list[str]:
+    return [tab.get_by_label(f"{kind} for {name}").input_value() for kind in ("number input", "range slider")]
 
 
 def make_it_small(tab: Any, steps: int = 2, side: int = 64) -> None:
     tab.get_by_role("button", name=FOLD).click()
-    set_number(tab, "Width", side)
-    set_number(tab, "Height", side)
-    set_number(tab, "Steps", steps)
+    set_numbers(tab, Width=side, Height=side, Steps=steps)
 
 
 def draw(tab: Any, number: int = 1, button: str = "#draw") -> None:
@@ -200,8 +204,7 @@ def test_settings_are_explained_and_a_run_can_be_stopped(visit):
     tab.get_by_role("button", name="Stop").click()
     tab.get_by_text("Stopped. Nothing of this run is kept.").wait_for()
     assert tab.locator("[data-run]").count() == 0
-    set_number(tab, "Steps", 1)
-    set_number(tab, "Pictures", 2)
+    set_numbers(tab, Steps=1, Pictures=2)
     draw(tab)
     assert tab.locator("figcaption b").inner_text() == "<b>${1 + 1}</b> {{ 7 * 7 }}"
     assert tab.locator(".cell .tag").all_inner_texts() == ["seed 0", "seed 1"]

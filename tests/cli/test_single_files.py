@@ -3,7 +3,6 @@
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 from diffusers.models.embeddings import get_timestep_embedding
 from diffusers.utils import logging as notes
+from fresh import DRAWING, python_after
 from PIL import Image
 from torch import Tensor
 
@@ -178,7 +178,7 @@ def test_the_page_opens_it(files):
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     model = str(files / "sd1.safetensors")
-    words = [sys.executable, "-m", "todome", "app", "--model", model, "--device", "cpu", "--port", port]
+    words = [*python_after(DRAWING), "-m", "todome", "app", "--model", model, "--device", "cpu", "--port", port]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as page:
         assert page.stdout
         assert page.stdout.readline() == f"{model} is at http://127.0.0.1:{port}/\n"

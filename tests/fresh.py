@@ -1,8 +1,8 @@
 """Python in processes of their own that need not import for seconds: each is a fork of one that waits.
 
-What stands for `sys.executable` in a command is a small process that passes everything on: its words, folder, variables
-and streams to the one that waits, and the signals it gets to the fork. It ends as the fork ends. If it is killed, so is
-the fork; and the one that waits ends with the tests.
+What stands for `sys.executable` is a small program that passes everything on: its words, folder, variables and streams
+to the one that waits, and the signals it gets to the fork. It ends as the fork ends. If it is killed, so is the fork;
+and the one that waits ends with the tests.
 """
 
 import functools
@@ -11,6 +11,7 @@ import json
 import os
 import runpy
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -21,39 +22,45 @@ from pathlib import Path
 
 TORCH = "import torch"
 DRAWING = "from todome.tools.pipelines import open_pipeline; open_pipeline(device='cpu')"  # and all that it imports
-BY_DEFAULT = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}  # the signals that are passed on
+BY_DEFAULT = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}  # the signals that are passed on
 WAITING: list["subprocess.Popen[str]"] = []  # they end when nobody holds their stdin any more
 
 
 def run_fresh(code: str, folder: Path = Path()) -> subprocess.CompletedProcess[str]:
     """Runs a script, in which every warning is an error, in a folder. Torch alone is loaded."""
-    words = [*python_after(TORCH), "-c", f"import warnings; warnings.simplefilter('error')\n{code}"]
+    words = [python_after(TORCH), "-c", f"import warnings; warnings.simplefilter('error')\n{code}"]
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
 
 
 @functools.cache
-def python_after(prepared: str) -> list[str]:
-    """What to write instead of `sys.executable`, for forks of a process in which a line of Python was run."""
+def python_after(prepared: str) -> str:
+    """What stands for `sys.executable`, for forks of a process in which a line of Python was run."""
     command = [sys.executable, __file__, "wait", prepared]
     waiting = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     WAITING.append(waiting)
     assert waiting.stdout is not None
-    door = waiting.stdout.readline().strip()
-    assert door, "It ended before it could wait."
-    return [sys.executable, "-S", __file__, "ask", door]
+    python = waiting.stdout.readline().strip()
+    assert python, "It ended before it could wait."
+    return python
 
 
 def wait_for_commands(prepared: str) -> None:
     """Forks for everybody who knocks at the door, until the tests end."""
     exec(prepared, {})
     gc.freeze()  # a fork that looked for garbage in it, or cleared it away in the end, would copy all of it
-    folder = tempfile.mkdtemp()
+    folder = Path(tempfile.mkdtemp())
     door = socket.socket(socket.AF_UNIX)
-    door.bind(f"{folder}/door")
+    door.bind(str(folder / "door"))
     door.listen()
-    print(f"{folder}/door", flush=True)
+    words = [sys.executable, "-S", __file__, "ask", str(folder / "door")]
+    (folder / "python").write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    (folder / "python").chmod(0o700)
+    print(folder / "python", flush=True)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those ended who look after a command
     while sys.stdin not in select.select([door, sys.stdin], [], [])[0]:
         asking = door.accept()[0]

@@ -32,7 +32,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     script = Path(__file__).parent / "three_pages.py"
     surroundings = {**os.environ, **TEMPTING, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
     with (folder / "log").open("w") as log:
-        command = [*python_after(DRAWING), str(script)]
+        command = [python_after(DRAWING), str(script)]
         server = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, env=surroundings, preexec_fn=ignore_interrupts
         )

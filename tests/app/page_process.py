@@ -34,7 +34,7 @@ class PageProcess:
 @contextmanager
 def page_process(files: Path, *options: str) -> Iterator[PageProcess]:
     """Serves a page, with SIGINT ignored as a script with `&` or `nohup` starts it. It is gone afterwards."""
-    command = [*python_after(DRAWING), "-m", "todome", "app", "--device=cpu", f"--port={free_port()}", *options]
+    command = [python_after(DRAWING), "-m", "todome", "app", "--device=cpu", f"--port={free_port()}", *options]
     surroundings = {**os.environ, "TMPDIR": str(files)}
     with (files / "log").open("w") as log:
         process = subprocess.Popen(

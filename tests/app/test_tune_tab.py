@@ -28,7 +28,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     surroundings = {**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(
-            [*python_after(DRAWING), str(Path(__file__).with_name("tuning_page.py"))],
+            [python_after(DRAWING), str(Path(__file__).with_name("tuning_page.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

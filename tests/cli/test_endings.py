@@ -33,7 +33,7 @@ def start() -> Iterator[Start]:
 
     def begin(folder: Path, *options: str, **streams: Any) -> subprocess.Popen[str]:
         common: dict[str, Any] = {"preexec_fn": heed_ctrl_c, **streams}
-        started.append(subprocess.Popen([*python_after(DRAWING), *WORDS, *options], cwd=folder, text=True, **common))
+        started.append(subprocess.Popen([python_after(DRAWING), *WORDS, *options], cwd=folder, text=True, **common))
         return started[-1]
 
     yield begin

@@ -178,7 +178,7 @@ def test_the_page_opens_it(files):
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     model = str(files / "sd1.safetensors")
-    words = [*python_after(DRAWING), "-m", "todome", "app", "--model", model, "--device", "cpu", "--port", port]
+    words = [python_after(DRAWING), "-m", "todome", "app", "--model", model, "--device", "cpu", "--port", port]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as page:
         assert page.stdout
         assert page.stdout.readline() == f"{model} is at http://127.0.0.1:{port}/\n"

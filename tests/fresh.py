@@ -22,10 +22,7 @@ from pathlib import Path
 
 TORCH = "import torch"
 DRAWING = "from todome.tools.pipelines import open_pipeline; open_pipeline(device='cpu')"  # and all that it imports
-BY_DEFAULT = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: signal.SIG_DFL,
-}  # the signals that are passed on
+BY_DEFAULT = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}  # what is passed on
 WAITING: list["subprocess.Popen[str]"] = []  # they end when nobody holds their stdin any more
 
 
@@ -98,8 +95,8 @@ def run_here(streams: list[int], words: list[str], folder: str, variables: dict[
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)
-    sys.stderr = open(2, "w", buffering=1, closefd=False)
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     for number, usual in BY_DEFAULT.items():
         signal.signal(number, signal.SIG_IGN if number in ignored else usual)
     os.chdir(folder)

@@ -214,7 +214,7 @@ def test_settings_are_explained_and_a_run_can_be_stopped(visit):
     tab.get_by_role("button", name="Stop").click()
     tab.get_by_text("Stopped. Nothing of this run is kept.").wait_for()
     assert tab.locator("[data-run]").count() == 0
-    set_numbers(tab, Steps=1, Pictures=2)
+    set_numbers(tab, Width=64, Height=64, Steps=1, Pictures=2)
     draw(tab)
     assert tab.locator("figcaption b").inner_text() == "<b>${1 + 1}</b> {{ 7 * 7 }}"
     assert tab.locator(".cell .tag").all_inner_texts() == ["seed 0", "seed 1"]

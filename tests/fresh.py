@@ -83,10 +83,12 @@ def look_after(asking: socket.socket) -> None:
     for descriptor in (held, 0, 1, 2, *streams):
         os.close(descriptor)
     asking.send(str(command).encode())
-    if asking in select.select([asking, alive], [], [])[0]:
+    left_alone = asking in select.select([asking, alive], [], [])[0]
+    if left_alone:
         os.kill(command, signal.SIGKILL)
-    else:
-        asking.send(str(os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])).encode())
+    ended = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+    if not left_alone:
+        asking.send(str(ended).encode())
     os._exit(0)
 
 

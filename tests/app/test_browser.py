@@ -64,7 +64,7 @@ def set_numbers(tab: Any, **values: int) -> None:
             field.fill(str(values[name]))
             field.press("Tab")
         tab.wait_for_timeout(300)
-    pytest.fail(f"{wrong} do not stay at {values}")
+    pytest.fail(f"They do not stay at {values}.")
 
 
 def numbers_shown(tab: Any, name: str) -> list[str]:

@@ -3,12 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from fresh import DRAWING, python_after
 from page_process import ignore_interrupts
 
 TEMPTING = {  # what would open the page to the world, and does nothing
@@ -32,7 +32,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     script = Path(__file__).parent / "three_pages.py"
     surroundings = {**os.environ, **TEMPTING, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
     with (folder / "log").open("w") as log:
-        command = [sys.executable, str(script)]
+        command = [python_after(DRAWING), str(script)]
         server = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, env=surroundings, preexec_fn=ignore_interrupts
         )

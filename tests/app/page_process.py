@@ -3,15 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from fresh import DRAWING, python_after
 from small_page import free_port
-
-COMMAND = "from todome.tools.cli import main; main()"
 
 
 @dataclass
@@ -36,7 +34,7 @@ class PageProcess:
 @contextmanager
 def page_process(files: Path, *options: str) -> Iterator[PageProcess]:
     """Serves a page, with SIGINT ignored as a script with `&` or `nohup` starts it. It is gone afterwards."""
-    command = [sys.executable, "-c", COMMAND, "app", "--device=cpu", f"--port={free_port()}", *options]
+    command = [python_after(DRAWING), "-m", "todome", "app", "--device=cpu", f"--port={free_port()}", *options]
     surroundings = {**os.environ, "TMPDIR": str(files)}
     with (files / "log").open("w") as log:
         process = subprocess.Popen(

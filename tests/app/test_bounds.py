@@ -121,13 +121,13 @@ def test_pictures_of_made_up_sessions_make_room(pages):
     """The oldest first, so that there is never more than the limit."""
     url, restore = pages.small, event_of(pages.small, "history", "restore")
     form = SMALL._replace(prompt="room", width=128, height=128, steps=1)
-    for seed in range(5):
+    for seed in range(3):
         assert "gradio_api/file=" in drawn(url, form._replace(seed=seed), f"visitor {seed}")
         newest = next(pages.files.rglob(f"room-{seed}-todome.png"))
         assert size(newest.parent.parent) <= LIMITS["disk"]
     assert not list(pages.files.rglob("room-0-*.png"))
     assert "no longer kept" in answer(url, restore, [*SMALL], "visitor 0", event_data={"run": 1})
-    assert "room-4-todome.png" in answer(url, restore, [*SMALL], "visitor 4", event_data={"run": 1})
+    assert "room-2-todome.png" in answer(url, restore, [*SMALL], "visitor 2", event_data={"run": 1})
     again = drawn(
         url, SMALL._replace(prompt="room", width=128, height=128, steps=1, seed=0, method="ToDo"), "visitor 0"
     )

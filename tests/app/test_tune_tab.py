@@ -2,12 +2,12 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fresh import DRAWING, python_after
 from small_page import LIMITS, OFFER, SMALL
 from test_browser import DESK, PHONE, UNNAMED, WIDER, make_it_small
 
@@ -28,7 +28,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     surroundings = {**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("tuning_page.py"))],
+            [python_after(DRAWING), str(Path(__file__).with_name("tuning_page.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -9,16 +9,19 @@ from small_page import LIMITS, free_port
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from attention_clock import AttentionClock
 
+from todome.tools.app import tuning
 from todome.tools.app.server import Address, serve_page
 from todome.tools.generate import Settings
 from todome.tools.measuring import attention_costs
 from todome.tools.pipelines import open_pipeline
-from todome.tools.tuning import layer_times
+from todome.tools.tuning import layer_times, sensitivity
 
 torch.set_num_threads(1)
 pipe = open_pipeline(device="cpu")
 attention_costs.timed = AttentionClock(pipe.unet, 1e5).timed
 layer_times.ROUNDS = 1  # which are all the same
+layer_times.FACTORS = sensitivity.FACTORS = (2,)
+tuning.HELD_OUT = 2
 with serve_page(Settings(device="cpu"), Address(port=free_port()), LIMITS, pipe) as page:
     print(page.url, flush=True)
     sys.stdin.read()

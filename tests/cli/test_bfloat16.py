@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fresh import TORCH, python_after
 from PIL import Image
 
 from todome.tools.devices import PRODUCT, check_bfloat16, survives, torch_dtype
@@ -32,7 +33,8 @@ def test_a_product_in_bfloat16_is_tried_in_a_process_of_its_own(monkeypatch):
 
 
 def test_the_product_is_one():
-    done = subprocess.run([sys.executable, "-c", f"{PRODUCT}; print((a @ a)[0, 0])", *sys.path], capture_output=True)
+    words = [python_after(TORCH), "-c", f"{PRODUCT}; print((a @ a)[0, 0])", *sys.path]
+    done = subprocess.run(words, capture_output=True)
     assert (done.returncode, done.stdout.split()) == (0, b"tensor(64., dtype=torch.bfloat16)".split())
 
 

@@ -7,15 +7,15 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fresh import DRAWING, python_after
 
-WORDS = [sys.executable, "-m", "todome", "generate", "a rose", "-o", "rose.png", "--device", "cpu", "--size", "64"]
+WORDS = ["-m", "todome", "generate", "a rose", "-o", "rose.png", "--device", "cpu", "--size", "64"]
 
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -33,7 +33,7 @@ def start() -> Iterator[Start]:
 
     def begin(folder: Path, *options: str, **streams: Any) -> subprocess.Popen[str]:
         common: dict[str, Any] = {"preexec_fn": heed_ctrl_c, **streams}
-        started.append(subprocess.Popen([*WORDS, *options], cwd=folder, text=True, **common))
+        started.append(subprocess.Popen([python_after(DRAWING), *WORDS, *options], cwd=folder, text=True, **common))
         return started[-1]
 
     yield begin
@@ -74,7 +74,7 @@ def left(folder: Path) -> list[str]:
 
 def test_ctrl_c_keeps_what_is_done_and_says_so(start, tmp_path):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = start(tmp_path, "--count", "50", "--steps", "8", **pipes)
+    process = start(tmp_path, "--count", "50", "--steps", "4", **pipes)
     wait_for(tmp_path / "rose-2.png", process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

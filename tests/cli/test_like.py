@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fresh import DRAWING, python_after
 from PIL import Image
 
 from todome import Downsample
@@ -66,7 +67,7 @@ def terminal() -> Iterator[Callable[[str], int]]:
 @pytest.mark.skipif(os.name == "nt", reason="there are no pseudo-terminals")
 def test_on_a_terminal_it_asks(run, folder, terminal):
     picture(str(folder))
-    words = [sys.executable, "-m", "todome", *AGAIN, "--device", "cpu"]
+    words = [python_after(DRAWING), "-m", "todome", *AGAIN, "--device", "cpu"]
     done = subprocess.run(words, stdin=terminal("n"), capture_output=True, text=True, check=False)
     assert done.stderr.startswith(f"'one.png' names the model {str(folder)!r}. Use it? [y/N]:")
     assert done.returncode == 1, done.stderr

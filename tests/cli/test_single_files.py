@@ -1,9 +1,9 @@
 """Checkpoints in one file: what is opened computes what the original classes compute, from the same file."""
 
+import functools
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 import torch
 from diffusers.models.embeddings import get_timestep_embedding
 from diffusers.utils import logging as notes
+from fresh import DRAWING, python_after
 from PIL import Image
 from torch import Tensor
 
@@ -23,11 +24,22 @@ from todome.tools.measuring.subjects import own_size
 from todome.tools.pipelines import open_pipeline
 
 
+@functools.cache
+def open_once(path: Path) -> Any:
+    """The pipeline, for tests that leave it as it is."""
+    return open_pipeline(path, "cpu")
+
+
+@functools.cache
+def original_of(name: str) -> Any:
+    return getattr(originals, name)()
+
+
 @pytest.fixture(scope="module", params=["sd1", "sd2", "sdxl"])
 def opened(request: pytest.FixtureRequest, files: Path) -> tuple[str, Any, Any]:
     """Name, original module, pipeline."""
     name = request.param
-    return name, getattr(originals, name)(), open_pipeline(files / f"{name}.safetensors", "cpu")
+    return name, original_of(name), open_once(files / f"{name}.safetensors")
 
 
 def noise(*shape: int) -> Tensor:
@@ -75,9 +87,8 @@ def test_the_text_encoders_compute_the_same(opened):
 
 @torch.no_grad()
 def test_the_second_text_encoder_computes_the_same(files):
-    original: Any = originals.sdxl()
-    clip = original.conditioner.embedders[1].model
-    pipe = open_pipeline(files / "sdxl.safetensors", "cpu")
+    clip = original_of("sdxl").conditioner.embedders[1].model
+    pipe = open_once(files / "sdxl.safetensors")
     words = pipe.tokenizer_2("a red tulip", padding="max_length", return_tensors="pt").input_ids
     found = pipe.text_encoder_2(words, output_hidden_states=True)
     torch.testing.assert_close(found.hidden_states[-2], clip.layer(words, 31), rtol=1e-3, atol=1e-3)
@@ -98,7 +109,7 @@ def test_it_draws_reduced(opened):
 
 def test_tokens_are_those_of_clip(files):
     """The numbers of some words, as everybody who uses CLIP has them."""
-    pipe = open_pipeline(files / "sdxl.safetensors", "cpu")
+    pipe = open_once(files / "sdxl.safetensors")
     begin, end = 49406, 49407
     assert pipe.tokenizer("a photo of a cat").input_ids == [begin, 320, 1125, 539, 320, 2368, end]
     assert pipe.tokenizer("A  Photo OF\na cat").input_ids == [begin, 320, 1125, 539, 320, 2368, end]
@@ -110,7 +121,7 @@ def test_tokens_are_those_of_clip(files):
 @pytest.mark.parametrize(("name", "side"), [("sd1", 512), ("sd2", 768), ("sdxl", 1024)])
 def test_its_own_size(files, name, side):
     """Of 2.x, 768: a model of random weights does not give back the noise it is asked about."""
-    assert own_size(open_pipeline(files / f"{name}.safetensors", "cpu")) == (side, side)
+    assert own_size(open_once(files / f"{name}.safetensors")) == (side, side)
 
 
 @pytest.mark.parametrize(("said", "kind"), [("epsilon", "epsilon"), ("v", "v_prediction")])
@@ -178,7 +189,7 @@ def test_the_page_opens_it(files):
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     model = str(files / "sd1.safetensors")
-    words = [sys.executable, "-m", "todome", "app", "--model", model, "--device", "cpu", "--port", port]
+    words = [python_after(DRAWING), "-m", "todome", "app", "--model", model, "--device", "cpu", "--port", port]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as page:
         assert page.stdout
         assert page.stdout.readline() == f"{model} is at http://127.0.0.1:{port}/\n"

@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from fresh import TORCH, python_after
 from pages import ROOT
 
 FIGURES = ROOT / "docs/figures"
@@ -46,5 +47,5 @@ def test_dithering_averages_out_as_the_figure_says(script: Any, flowers: Any):
 @pytest.mark.parametrize("name", ["pareto", "speed"])
 def test_plots_are_what_the_results_draw(tmp_path, name: str):
     made = tmp_path / f"{name}.svg"
-    subprocess.run([sys.executable, FIGURES / f"{name}.py", made], check=True)
+    subprocess.run([python_after(TORCH), FIGURES / f"{name}.py", made], check=True)
     assert made.read_text() == (FIGURES / f"{name}.svg").read_text()

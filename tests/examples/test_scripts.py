@@ -4,7 +4,6 @@ import ast
 import runpy
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import ControlNetModel, DDIMScheduler, MotionAdapter, StableDiffusionXLPipeline, UNet2DConditionModel
+from fresh import DRAWING, python_after
 from omegaconf import OmegaConf
 from PIL import Image
 from safetensors.torch import save_file
@@ -199,7 +199,7 @@ def test_controlnet(run: Callable[..., str], folder: Path, tmp_path: Path, photo
 def test_the_server_draws_for_many_at_once(folder: Path, tmp_path: Path):
     """In a process of its own. The same prompt and seed are the same picture, whoever asks beside."""
     copied = shutil.copy(EXAMPLES / "server.py", tmp_path)
-    words = [sys.executable, copied, "--model", str(folder), *SMALL, "--steps", "4", "--port", "0"]
+    words = [python_after(DRAWING), copied, "--model", str(folder), *SMALL, "--steps", "4", "--port", "0"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
             assert server.stdout is not None

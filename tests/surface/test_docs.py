@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fresh import TORCH, python_after
 from zoo import small_unet, tiny_pipeline
 
 import todome
@@ -20,11 +21,13 @@ from todome.tools.measuring.verdict import THRESHOLDS
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What knows the tables of the pages."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    yield importlib.import_module("figures")
+@pytest.fixture(scope="module")
+def figures() -> Any:
+    """What knows the tables of the pages, and makes each of them once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        patch.setattr(sys, "executable", python_after(TORCH))
+        yield importlib.import_module("figures")
     sys.modules.pop("figures", None)
 
 

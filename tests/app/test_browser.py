@@ -244,6 +244,7 @@ def test_a_picture_to_start_from(visit, pages, tmp_path):
     draw(tab, 2)
     made = max(pages.files.rglob("*tulips-0-dense.png"), key=lambda path: path.stat().st_mtime)
     with Image.open(made) as picture:
+        assert picture.size == (64, 64)
         corner = np.asarray(picture.convert("RGB"))[60, 2]
     assert corner[0] > 180
     assert corner[1:].max() < 90  # what was not painted is still red

@@ -121,6 +121,7 @@ def test_a_run_that_starts_from_a_picture(flowers, tmp_path, uploads, monkeypatc
     assert isinstance(end, Finished), end
     run = end.result
     made = pixels(run.full[0].file)
+    assert made.shape == (64, 64, 3)
     assert np.abs(made[:, 40:] - (200, 30, 30)).mean() < 25 < np.abs(made[:, :24] - (200, 30, 30)).mean()
     with Image.open(run.full[0].file) as file:
         assert json.loads(file.info["todome_page"]) == {"started_from": "a picture", "strength": 1.0}

@@ -14,6 +14,7 @@ from test_browser import DESK, PHONE, UNNAMED, WIDER, make_it_small
 from todome import Plan
 from todome.plan import PlannedLayer
 from todome.tools.app import tuning_views
+from todome.tools.app.form import Extras
 from todome.tools.app.limits import Limits
 from todome.tools.app.tuning import PlanPoint, Tuned, TuneForm, TuneState
 from todome.tools.generate import Settings, settings_of
@@ -150,6 +151,12 @@ def test_bad_values_are_said():
     assert order().goal == Goal(40)
     assert order(aim="fast").goal == Goal(faster=1.2)
     assert order(prompts=" a \n\n b ").prompts == ("a", "b")
+
+
+def test_the_lora_that_is_chosen_for_drawing_is_tuned_with():
+    form, offer = SMALL._replace(lora="rose.safetensors", weight=0.5), OFFER._replace(loras=("rose.safetensors",))
+    order = TuneForm().order(form, Limits(**LIMITS), BASE, offer)
+    assert order.extras == Extras(lora="rose.safetensors", weight=0.5)
 
 
 def test_a_form_with_a_plan_needs_one():

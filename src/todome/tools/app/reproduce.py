@@ -105,7 +105,8 @@ def scheduler_lines(name: str | None) -> list[str]:
 
 
 def call_arguments(settings: Settings, extras: Extras = PLAIN) -> list[str]:
-    width, height = (None, None) if extras.start else settings.size or (None, None)
+    taken = extras.start is not None and not extras.start.masked  # image to image has the size of the picture
+    width, height = (None, None) if taken else settings.size or (None, None)
     given = {
         "negative_prompt": quote_text(settings.negative) if settings.negative else None,
         "image": 'Image.open("start.png")' if extras.start else None,

@@ -298,10 +298,10 @@ class DrawWorker:
 
     def draw_picture(self, at: int, settings: Settings, job: DrawJob) -> Drawing:
         extras, size = job.order.extras, settings.size
-        pipe, more = self.models.pipeline(settings, extras), {}
-        asked = settings
-        if extras.start is not None and size is not None:  # such pipelines take the size from the picture
-            asked, more = replace(settings, size=None), {**extras.start.load(size), "strength": extras.strength}
+        pipe, more, asked = self.models.pipeline(settings, extras), {}, settings
+        if extras.start is not None and size is not None:
+            more = {**extras.start.load(size), "strength": extras.strength}
+            asked = replace(settings, size=size if extras.start.masked else None)  # image to image has the picture's
         if pipe.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(pipe.device)
         generated = make_picture(asked, pipe, self.step_reporter(at, settings, pipe, job), more)

@@ -9,23 +9,17 @@ from collections.abc import Iterator
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # it misses a torchvision that nothing here uses
-os.environ["OMP_NUM_THREADS"] = "1"  # in processes that tests start too: threads that wait for a core take it
+# Pytest-xdist runs one worker per core, and threads that wait for a core take it; in processes that tests start too.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from zoo import small_unet, tiny_pipeline
 
-from todome.tools.measuring import attention_costs
-from todome.tools.pipelines import open_pipeline
-
-LONGEST = {"test_quality.py", "test_5_compile.py", "test_5_graphs.py", "test_processes.py", "test_compiled.py"}
-
-
-def pytest_configure() -> None:
-    torch.set_num_threads(1)  # pytest-xdist runs one worker per core
+# What takes seconds to import is imported where it is used: the process that hands out the tests runs none of them.
+COMPILING = {"test_5_compile.py", "test_5_graphs.py", "test_compiled.py"}
+LONGEST = {"test_on_ray.py", "test_quality.py", "test_processes.py"} | COMPILING
 
 
 @pytest.hookimpl(tryfirst=True)  # before those are left out that the command line does not want
@@ -46,18 +40,24 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def short_timing() -> None:
     """Steps are timed for a moment alone: no test asks how long anything takes."""
+    from todome.tools.measuring import attention_costs
+
     attention_costs.ENOUGH = 1.0
 
 
 @pytest.fixture
 def pipe():
     """A StableDiffusionPipeline of random weights. Built anew for every test: tests patch it."""
+    from zoo import small_unet, tiny_pipeline
+
     return tiny_pipeline(unet=small_unet())
 
 
 @pytest.fixture
 def fresh_dynamo() -> Iterator[None]:
     """torch.compile without anything it made before, and without a trace of the test."""
+    import torch
+
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -74,6 +74,8 @@ def tracer() -> Any:
 @pytest.fixture(scope="session")
 def flowers() -> Any:
     """The embedded pipeline, opened once: whoever uses it leaves it as it was."""
+    from todome.tools.pipelines import open_pipeline
+
     pipe = open_pipeline(device="cpu")
     pipe.set_progress_bar_config(disable=True)
     return pipe
@@ -82,11 +84,12 @@ def flowers() -> Any:
 @pytest.fixture(scope="session")
 def lpips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights that make a distance, if not the true one."""
-    path = tmp_path_factory.mktemp("weights") / "lpips.safetensors"
+    import torch
     from safetensors.torch import save_file
 
     from todome.tools.metrics import LPIPS
 
+    path = tmp_path_factory.mktemp("weights") / "lpips.safetensors"
     names = {"convolutions": "c", "heads": "l", "weight": "w", "bias": "b"}
     tensors = {}
     for name, tensor in LPIPS().state_dict().items():
@@ -100,6 +103,8 @@ def lpips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def inception(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights of Inception that see something, if not the truth."""
+    import torch
+
     from todome.tools.metrics import Inception
 
     path = tmp_path_factory.mktemp("weights") / "inception.safetensors"

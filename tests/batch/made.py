@@ -1,13 +1,13 @@
 """Rows of a batch, its command line, and what it has made."""
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fresh import DRAWING, python_after
 from PIL import Image
 
 SMALL = ("--size", "32", "--steps", "2", "--factor", "2", "--device", "cpu")
@@ -15,7 +15,7 @@ SMALL = ("--size", "32", "--steps", "2", "--factor", "2", "--device", "cpu")
 
 def command(model: Path, *words: Any) -> list[str]:
     """The same as the line of a process of its own."""
-    return [sys.executable, "-m", "todome", "batch", "--model", str(model), *SMALL, *map(str, words)]
+    return [python_after(DRAWING), "-m", "todome", "batch", "--model", str(model), *SMALL, *map(str, words)]
 
 
 def index(folder: Path | str = "out") -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import todome_flowers
+from fresh import DRAWING, python_after
 from small_evaluation import PLAN
 from zoo.inputs import animation_inputs, video_inputs
 from zoo.models import motion_unet, video_unet
@@ -29,7 +30,7 @@ ABOUT = {"cpu", "python", "versions", "date"}
 
 def tried(script: str, *options: Any) -> str:
     """What a script prints, as people start it."""
-    command = [sys.executable, f"benchmarks/{script}", *map(str, options)]
+    command = [python_after(DRAWING), f"benchmarks/{script}", *map(str, options)]
     paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": paths}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout

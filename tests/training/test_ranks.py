@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from data_parallel import REDUCTIONS, learn
+from fresh import DRAWING, python_after
 from naive import same_rows
 from torch import Tensor
 
@@ -23,7 +23,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]
     script = Path(__file__).with_name("data_parallel.py")
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
     running = [
-        subprocess.Popen([sys.executable, str(script), str(rank), str(RANKS), str(folder)], env=environment)
+        subprocess.Popen([python_after(DRAWING), str(script), str(rank), str(RANKS), str(folder)], env=environment)
         for rank in range(RANKS)
     ]
     try:

@@ -78,7 +78,7 @@ MADE = [
         minutes=10,
     ),
     Made(
-        "benchmarks/results/layers-h200.json",
+        "benchmarks/results/layers.json",
         "benchmarks/layers.py --work WORK/layers --out FILE",
         gpu=True,
         minutes=3,

@@ -1,7 +1,7 @@
-"""How much each layer bears: reduced alone, and left out of a reduction of its level, at several factors.
+"""How much each layer bears: reduced alone, left out of a reduction of its level, or reduced less than the others.
 
-    python benchmarks/layers.py --work runs/layers --out benchmarks/results/layers-h200.json
-    python benchmarks/layers.py --model run2/pipeline --name second --work runs/layers --out ...layers-h200.json
+    python benchmarks/layers.py --work runs/layers --out benchmarks/results/layers.json
+    python benchmarks/layers.py --model run2/pipeline --name second --work runs/layers --out ...layers.json
 
 Latents of whole runs are compared with those of full attention, in dB of their own variance, from the same prompts and
 noise. The folder of the work keeps every measurement: a run that was interrupted, or stopped by `--stop-after`, has
@@ -32,17 +32,27 @@ from todome.tools.tuning.layers import TunedLayers, fingerprint, tuned_layers
 from todome.tools.tuning.records import Records
 
 FACTORS = (2, 4)
+WHICH = ("all", "gentle", "alone", "without")
 SEED = 30_000
 Row = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """Layers that are reduced: one alone, all of its level, or all but that one."""
+    """Layers that are reduced: one alone, all of its level, or all but that one; some of them by half of the factor."""
 
     level: int
-    which: str  # alone, all, without
+    which: str  # one of WHICH
     layer: str
     reduced: tuple[str, ...]
+    halved: tuple[str, ...] = ()
+
+    def what(self, factor: float) -> dict[str, Any]:
+        """How its measurement is called in the records."""
+        return {"layers": self.reduced, "factor": factor} | ({"halved": self.halved} if self.halved else {})
+
+    def choices(self, factor: float) -> dict[str, tuple[float, float]]:
+        halved = dict.fromkeys(self.halved, (factor / 2, factor / 2))
+        return dict.fromkeys(self.reduced, (factor, factor)) | halved
 
 
 def cases(layers: TunedLayers) -> list[Case]:
@@ -50,6 +60,8 @@ def cases(layers: TunedLayers) -> list[Case]:
     for level in sorted(set(layers.levels.values())):
         names = layers.at_level(level)
         found.append(Case(level, "all", "", tuple(names)))
+        if first := tuple(name for name in names if name.endswith(".0")):  # after the resolution has changed
+            found.append(Case(level, "gentle", "", tuple(names), first))
         for name in names:
             found.append(Case(level, "alone", name, (name,)))
             if len(names) > 1:
@@ -70,10 +82,10 @@ def rows_of(pipe: Any, px: int, options: argparse.Namespace) -> Iterator[Row]:
     records = Records(conditions | weights_of(options.model), options.work)
     for case in cases(layers):
         for factor in options.factors:
-            if case.level in options.levels and factor**2 < layers.dense[case.reduced[0]].tokens:
-                plan = layers.plan(dict.fromkeys(case.reduced, (factor, factor)))
-                what = {"layers": case.reduced, "factor": factor}
-                db = records.measure(what, lambda plan=plan: latent_decibels(drawings, plan))
+            wanted = case.level in options.levels and case.which in options.which
+            if wanted and factor**2 < layers.dense[case.reduced[0]].tokens:
+                plan = layers.plan(case.choices(factor))
+                db = records.measure(case.what(factor), lambda plan=plan: latent_decibels(drawings, plan))
                 own = {"level": case.level, "which": case.which, "layer": case.layer, "factor": factor}
                 yield {"model": options.name, "px": px, **own, "pictures": pictures, "db": round(db, 2)}
 
@@ -103,6 +115,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=(256, 512))
     parser.add_argument("--factors", type=float, nargs="+", default=FACTORS)
     parser.add_argument("--levels", type=int, nargs="+", default=(1, 2))
+    parser.add_argument("--which", nargs="+", choices=WHICH, default=WHICH)
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--pictures", type=int, default=16, help="at 256 px")
     parser.add_argument("--batch", type=int, default=16, help="pictures drawn at once, at 256 px")

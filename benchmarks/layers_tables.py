@@ -1,6 +1,6 @@
-"""The table of docs/quality.md about single layers, made from the results of layers.py.
+"""The tables of docs/quality.md about single layers, made from the results of layers.py.
 
-python benchmarks/layers_tables.py benchmarks/results/layers-h200.json
+python benchmarks/layers_tables.py benchmarks/results/layers.json
 """
 
 import json
@@ -25,8 +25,20 @@ def layers_table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def gentle_table(rows: list[Row]) -> str:
+    """A row for each model, size, level and factor: all layers alike, and the first of each way by half of it."""
+    lines = ["| model, px, level, factor | all layers alike | the first of each way by half of it |", "|---" * 3 + "|"]
+    for row in (row for row in rows if row["which"] == "gentle"):
+        same = [one for one in rows if all(one[key] == row[key] for key in ("model", "px", "level", "factor"))]
+        whole = next(one for one in same if one["which"] == "all")
+        case = f"{row['model']}, {row['px']}, {row['level']}, {row['factor']:g}"
+        lines.append(f"| {case} | {whole['db']:.1f} dB | {row['db']:.1f} dB |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    print(layers_table(json.loads(Path(sys.argv[1]).read_text())["rows"]))
+    rows = json.loads(Path(sys.argv[1]).read_text())["rows"]
+    print(layers_table(rows), gentle_table(rows), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -74,13 +74,13 @@ def left(folder: Path) -> list[str]:
 
 def test_ctrl_c_keeps_what_is_done_and_says_so(start, tmp_path):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = start(tmp_path, "--count", "50", "--steps", "4", **pipes)
+    process = start(tmp_path, "--count", "300", "--steps", "4", **pipes)
     wait_for(tmp_path / "rose-2.png", process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     kept = left(tmp_path)
     assert process.returncode == 130
-    assert 2 <= len(kept) < 50
+    assert 2 <= len(kept) < 300
     ordered = [f"rose-{i}.png" for i in range(1, len(kept) + 1)]
     assert sorted(ordered) == kept  # nothing half-written beside them
     assert err == f"Interrupted. Kept: {', '.join(ordered)}.\n"

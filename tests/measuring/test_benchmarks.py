@@ -245,12 +245,19 @@ def test_what_each_layer_bears(script, monkeypatch, tmp_path):
     assert found["models"][layers.EMBEDDED]["layers"]["block_out_channels"]
     rows = {(row["which"], row["layer"]): row["db"] for row in found["rows"]}
     names = {layer for which, layer in rows if which == "alone"}
-    assert rows.keys() == {("all", ""), *((which, name) for which in ("alone", "without") for name in names)}
+    assert rows.keys() == {
+        ("all", ""),
+        ("gentle", ""),
+        *((which, name) for which in ("alone", "without") for name in names),
+    }
     assert min(rows.values()) < max(rows.values())
     assert rows["all", ""] < max(rows["alone", name] for name in names)
+    assert rows["gentle", ""] > rows["all", ""]  # its first layers are dense at half of factor 2
     measured = (tmp_path / "work/measurements.jsonl").read_text()
     layers.main()
     assert (tmp_path / "work/measurements.jsonl").read_text() == measured
-    table = script("layers_tables").layers_table(found["rows"]).splitlines()
+    tables = script("layers_tables")
+    table = tables.layers_table(found["rows"]).splitlines()
     assert len(table) == 2 + len(names)
     assert all(line.count(" dB") == 3 for line in table[2:])
+    assert tables.gentle_table(found["rows"]).count(" dB") == 2

@@ -1,6 +1,7 @@
-"""Rows of a batch, its command line, and what it has made."""
+"""Rows of a batch, its command line, what it has made, and a worker."""
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 from fresh import DRAWING, python_after
 from PIL import Image
+
+from todome.tools.engines import Place
 
 SMALL = ("--size", "32", "--steps", "2", "--factor", "2", "--device", "cpu")
 
@@ -41,3 +44,20 @@ def wait_for(condition: Callable[[], bool], process: Any, seconds: float = 120) 
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < patience
         time.sleep(0.02)
+
+
+class Picky:
+    """A worker that says where it is, and refuses an item."""
+
+    needs_gpu = True
+
+    def open(self, place: Place) -> None:
+        self.place = place
+
+    def close(self) -> None:
+        pass
+
+    def work(self, item: int) -> str:
+        if item == 3:
+            raise ValueError("Three is too much.")
+        return f"{item} in {os.getcwd()} on {self.place.device}"

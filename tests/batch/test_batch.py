@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made import command, index, pixels, wait_for, write_prompts
+from made import Picky, command, index, pixels, wait_for, write_prompts
 from PIL import Image
 from pyarrow import parquet
 from typer.testing import CliRunner
@@ -24,7 +24,6 @@ from todome.plan import PlannedLayer
 from todome.tools.batch.jobs import jobs_from
 from todome.tools.batch.run import run_batch
 from todome.tools.commands import app
-from todome.tools.engines import Place
 from todome.tools.engines.here import Here
 from todome.tools.generate import make_picture, settings_of
 from todome.tools.pipelines import open_pipeline
@@ -257,28 +256,11 @@ def test_a_thread_for_each_device_draws_the_same(model: Path, tmp_path: Path):
         assert (pixels(one, tmp_path / "one") == pixels(two, tmp_path / "two")).all()
 
 
-class Failing:
-    """A worker that fails at an item."""
-
-    needs_gpu = False
-
-    def open(self, place: Place) -> None:
-        self.place = place
-
-    def close(self) -> None:
-        pass
-
-    def work(self, item: int) -> int:
-        if item == 3:
-            raise ValueError("Three is too much.")
-        return item
-
-
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cpu"]])
 def test_what_a_worker_raises_ends_the_run(devices: list[str]):
     with pytest.raises(ValueError, match=r"^Three is too much\.$"):
-        list(Here(devices).run(Failing(), range(10), "test"))
-    assert sorted(Here(devices).run(Failing(), range(3), "test")) == [0, 1, 2]
+        list(Here(devices).run(Picky(), range(10), "test"))
+    assert sorted(Here(devices).run(Picky(), range(3), "test")) == [f"{i} in {os.getcwd()} on cpu" for i in range(3)]
 
 
 def test_a_batch_that_is_killed_goes_on(batch: Callable[..., Any], model: Path):

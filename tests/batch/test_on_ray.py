@@ -14,16 +14,16 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import made
 import numpy as np
 import pytest
 import torch
 from fresh import DRAWING, python_after
-from made import command, index, pixels, wait_for, write_prompts
+from made import Picky, command, index, pixels, wait_for, write_prompts
 from PIL import Image
 
 import todome
 from todome import Downsample
-from todome.tools.engines import Place
 from todome.tools.engines.on_ray import OnRay, connect
 from todome.tools.generate import Settings, make_picture
 from todome.tools.measuring.drawing import PictureMaker
@@ -89,30 +89,13 @@ def test_killed_workers_and_a_killed_driver_lose_nothing(
         assert (pixels(record) == pixels(alone, "here")).all()
 
 
-class Picky:
-    """A worker that says where it is, and refuses an item."""
-
-    needs_gpu = True
-
-    def open(self, place: Place) -> None:
-        self.place = place
-
-    def close(self) -> None:
-        pass
-
-    def work(self, item: int) -> str:
-        if item == 3:
-            raise ValueError("Three is too much.")
-        return f"{item} in {os.getcwd()} on {self.place.device}"
-
-
 def test_the_engine_gives_every_item_once_and_raises_what_a_worker_raises(
     cluster: str, tmp_path: Path, monkeypatch: Any
 ):
     from ray import cloudpickle
 
     monkeypatch.chdir(tmp_path)
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # which the workers cannot import
+    cloudpickle.register_pickle_by_value(made)  # which the workers cannot import
     engine = OnRay(cluster, workers=(1, 1))
     assert sorted(engine.run(Picky(), range(3), "test")) == [f"{item} in {tmp_path} on auto" for item in range(3)]
     with pytest.raises(ValueError, match=r"^Three is too much\.$"):

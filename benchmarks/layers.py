@@ -70,8 +70,8 @@ def cases(layers: TunedLayers) -> list[Case]:
 
 
 def rows_of(pipe: Any, px: int, options: argparse.Namespace) -> Iterator[Row]:
-    fewer = max(1, px // 256) ** 2
-    pictures, batch = max(1, options.pictures // fewer), max(1, options.batch // fewer)
+    fewer = max(1, px // 256)
+    pictures, batch = max(1, options.pictures // fewer), max(1, options.batch // fewer**2)
     drawn = plan_for(
         options.model, FLOWERS, sizes=((px, px),), steps=options.steps, seed=SEED, batch=batch, pictures=pictures
     )

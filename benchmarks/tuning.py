@@ -40,9 +40,9 @@ Row = dict[str, Any]
 
 def tuner_of(pipe: Any, px: int, options: argparse.Namespace) -> Tuner:
     """A tuner whose measurements are kept for all budgets. Larger pictures take longer, so there are fewer of them."""
-    fewer = max(1, px // 256) ** 2
+    fewer = max(1, px // 256)
     calibration, held_out = max(1, options.calibration // fewer), max(2, options.held_out // fewer)
-    batch = max(1, options.batch // fewer)
+    batch = max(1, options.batch // fewer**2)
     drawn = plan_for(
         sizes=((px, px),), steps=options.steps, seed=SEED, batch=batch, pictures=calibration + held_out, methods=()
     )
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--calibration", type=int, default=8, help="pictures to measure layers with, at 256 px")
     parser.add_argument("--held-out", type=int, default=32, help="pictures to measure plans with, at 256 px")
     parser.add_argument("--batch", type=int, default=16, help="pictures drawn at once, at 256 px")
-    parser.add_argument("--patience", type=float, default=10.0, help="seconds of each timing")
+    parser.add_argument("--patience", type=float, default=4.0, help="seconds of each timing")
     parser.add_argument("--stop-after", type=int, default=0, help="seconds")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()

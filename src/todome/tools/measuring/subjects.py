@@ -66,12 +66,20 @@ def open_subject(
 
 def random_unet(shape: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Any:
     """Speed does not depend on what the weights have learnt."""
-    layout = torch.channels_last if device.type == "cuda" else torch.preserve_format  # GPUs convolve fastest in it
     own = {name: value for name, value in shape.items() if not name.startswith("_")}
     with quiet_loading() as diffusers, torch.device(device):
         model = getattr(diffusers, shape.get("_class_name", "UNet2DConditionModel"))
-        unet = model(**own).to(device, dtype, memory_format=layout)  # SVD makes some on the CPU
+        unet = model(**own).to(device, dtype)  # SVD makes some on the CPU
+    if device.type == "cuda":
+        use_channels_last(unet)
     return unet.eval().requires_grad_(False)
+
+
+def use_channels_last(model: torch.nn.Module) -> None:
+    """GPUs convolve fastest in it. `Module.to` cannot be used: SVD also convolves over time, in another layout."""
+    for weight in model.parameters():
+        if weight.ndim == 4:
+            weight.data = weight.data.contiguous(memory_format=torch.channels_last)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def tune(
         scheduler: One of `todome.tools.schedulers.SCHEDULERS`; the pipeline's own unless given.
         calibration: Pictures to measure single layers with.
         held_out: Pictures to measure plans with.
-        batch: Pictures drawn at once.
+        batch: Pictures drawn at once, in the drawings and in the timing of a step.
         seed: Of the noise of the first picture.
         minutes: After so many it ends with the best plan that was found until then.
         out: A folder that keeps every measurement: the same call goes on where it was interrupted, and one with another
@@ -207,7 +207,7 @@ class Tuner:
     def run(self) -> Plan:
         self.bar.expect("timing", 0)
         with measuring():
-            self.call = denoiser_call(self.pipe, self.size)
+            self.call = denoiser_call(self.pipe, self.size, self.maker.plan.batch)
             levels = reduced_levels(self.call, Downsample())
             layers = tuned_layers(self.pipe, levels)
             found = self.records.measure(

@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--calibration", type=int, default=8, help="pictures to measure layers with, at 256 px")
     parser.add_argument("--held-out", type=int, default=32, help="pictures to measure plans with, at 256 px")
     parser.add_argument("--batch", type=int, default=16, help="pictures drawn at once, at 256 px")
-    parser.add_argument("--patience", type=float, default=4.0, help="seconds of each timing")
+    parser.add_argument("--patience", type=float, default=1.5, help="seconds of each timing")
     parser.add_argument("--stop-after", type=int, default=0, help="seconds")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()

@@ -32,6 +32,7 @@ def test_a_password_that_is_none(refused, monkeypatch, auth):
     [
         ("--max-size", 8, "Side 8 does not work: it must be a whole number from 64 to 1048576. Try 64."),
         ("--max-steps", 0, "Steps 0 does not work: it must be a whole number from 1 to 1048576. Try 1."),
+        ("--max-minutes", 0, "Minutes 0 does not work: it must be a whole number from 1 to 1048576. Try 1."),
         ("--max-prompt", -1, "Prompt -1 does not work: it must be a whole number from 1 to 1048576. Try 1."),
     ],
 )

@@ -81,6 +81,13 @@ def test_a_plan_says_what_it_was_measured_on(run, tmp_path):
     assert Plan.load(tmp_path / "plan.json").measured == found
 
 
+def test_a_step_is_timed_with_as_many_pictures_as_are_drawn_at_once(pipe):
+    rows, counts = set(), {"calibration": 2, "held_out": 2, "batch": 2}
+    pipe.unet.register_forward_pre_hook(lambda unet, args, kwargs: rows.add(len(args[0])), with_kwargs=True)
+    assert todome.tune(pipe, **{**SMALL, **counts}, keep=30).measured["batch"] == 2
+    assert rows == {4}  # with guidance
+
+
 def test_a_larger_budget_is_no_slower(run):
     assert run(keep=20).measured["speedup"] >= run(keep=40).measured["speedup"]
 

@@ -24,6 +24,7 @@ AUTH = "Ask visitors for this name and password. Safer in TODOME_APP_AUTH: other
 SIDE = "The most pixels on the longer side." + by_default("512 on a CPU, else 2048")
 STEPS = "The most steps of one picture." + by_default("50 on a CPU, else 100")
 DISK = "The most megabytes of pictures to keep, of all visitors." + by_default(500)
+MINUTES = "The most minutes that one tuning takes." + by_default(10)
 PROMPT = "The most characters of a prompt." + by_default(500)
 UNGUARDED = (
     "Note: Everybody who can reach this machine can use the page. TODOME_APP_AUTH=USER:PASSWORD asks for a password."
@@ -47,6 +48,7 @@ def serve(
     max_size: Annotated[int | None, limit_option(metavar="PX", help=SIDE)] = None,
     max_steps: Annotated[int | None, limit_option(metavar="N", help=STEPS)] = None,
     max_prompt: Annotated[int | None, limit_option(metavar="N", help=PROMPT)] = None,
+    max_minutes: Annotated[int | None, limit_option(metavar="N", help=MINUTES)] = None,
     max_disk: Annotated[int | None, limit_option(metavar="MB", min=1, max=10**9, help=DISK)] = None,
 ) -> None:
     """Opens a page on which to draw with full attention (dense) and with less, and to compare the two.
@@ -64,7 +66,8 @@ def serve(
     model, *others = models or [EMBEDDED]
     address = Address(host, port, credentials(auth), tuple(hostname or ()))
     settings = Settings(model=model, device=device, dtype=dtype, loras=tuple(lora or ()), vae=vae)
-    limits = without_none(side=max_size, steps=max_steps, prompt=max_prompt, disk=max_disk and max_disk * 10**6)
+    asked = {"side": max_size, "steps": max_steps, "prompt": max_prompt, "minutes": max_minutes}
+    limits = without_none(**asked, disk=max_disk and max_disk * 10**6)
     with interrupt_on_signals(remove_open_folders):
         with ExitStack() as opened, suppress(KeyboardInterrupt):
             with doing(f"Loading {model}"):

@@ -53,7 +53,7 @@ def tune(
     guidance: Guidance = None,
     scheduler: SchedulerName = None,
     seed: Annotated[int, drawing_option(help="Picture i starts from the noise of SEED + i.")] = 0,
-    batch: Annotated[int, drawing_option(min=1, help="Pictures drawn at once.")] = 1,
+    batch: Annotated[int, drawing_option(min=1, help="Pictures drawn at once; a step is timed with as many.")] = 1,
     out: Annotated[Path, machine_option("--out", "-o", metavar="PLAN.json", help="Where the plan goes.")],
     run: Annotated[Path | None, machine_option(metavar="FOLDER", help=RUN)] = None,
     device: Annotated[str, machine_option(metavar="NAME", help=DEVICE)] = "auto",

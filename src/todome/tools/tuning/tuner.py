@@ -25,7 +25,7 @@ from ..measuring.evaluation import check_parts, name_of, plan_for
 from ..measuring.explanation import NOISY
 from ..measuring.runs import Plan as Drawn
 from ..measuring.subjects import denoiser_call
-from ..pipelines import EMBEDDED, check_size, denoiser, format_size, open_pipeline
+from ..pipelines import EMBEDDED, check_size, denoiser, format_size, open_pipeline, weights_of
 from ..suspending import suspended
 from ..timing import measuring
 from .control import draw_control
@@ -297,6 +297,6 @@ class Tuner:
         plan, model = self.maker.plan, denoiser(self.pipe)
         own = {"model": plan.model, "class": type(model).__name__, "fingerprint": fingerprint(model)}
         own |= {"size": list(self.size), "scheduler": plan.scheduler or type(self.pipe.scheduler).__name__}
-        own |= {"steps": plan.steps, "guidance": plan.guidance, "device": chip(self.pipe.device)}
-        own |= {name: getattr(plan, name) for name in ("loras", "vae") if getattr(plan, name)}
+        own |= {"steps": plan.steps, "guidance": plan.guidance, "batch": plan.batch, "device": chip(self.pipe.device)}
+        own |= {name: getattr(plan, name) for name in ("loras", "vae") if getattr(plan, name)} | weights_of(plan.model)
         return own | {"dtype": str(self.pipe.dtype).removeprefix("torch."), "goal": str(self.goal), **self.machine}

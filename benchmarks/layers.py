@@ -31,7 +31,7 @@ from todome.tools.tuning.drawings import CLOSEST, Drawings
 from todome.tools.tuning.layers import TunedLayers, fingerprint, tuned_layers
 from todome.tools.tuning.records import Records
 
-FACTORS = (2, 4)
+FACTORS = (2, 3, 4)
 WHICH = ("all", "gentle", "alone", "without")
 SEED = 30_000
 Row = dict[str, Any]

@@ -256,8 +256,4 @@ def test_what_each_layer_bears(script, monkeypatch, tmp_path):
     measured = (tmp_path / "work/measurements.jsonl").read_text()
     layers.main()
     assert (tmp_path / "work/measurements.jsonl").read_text() == measured
-    tables = script("layers_tables")
-    table = tables.layers_table(found["rows"]).splitlines()
-    assert len(table) == 2 + len(names)
-    assert all(line.count(" dB") == 3 for line in table[2:])
-    assert tables.gentle_table(found["rows"]).count(" dB") == 2
+    assert script("layers_tables").gentle_table(found["rows"]).count(" dB") == 2

@@ -1,13 +1,15 @@
 """Search for a plan: chosen by what layers cost and change, drawn on held-out prompts, chosen again by what that shows.
 
 What single layers change is measured in latents, in cheap runs; what is allowed is an error of pictures, in whole runs.
-The `scale` between the two is that of the drawings before: the first is of every layer at factor 2.
+What one says of the other is told by the drawings before: the first is of every layer at factor 2.
 """
 
+import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from ...plan import Plan
 from .choice import Option, cheapest
@@ -18,10 +20,18 @@ from .layers import DENSE, Choices, TunedLayers
 from .records import Records
 from .sensitivity import Sensitivity
 
-LEAST_ROUNDS, ROUNDS = 2, 5  # of drawing and choosing again: the first tells the scale of the errors
-TIGHTER, TIGHTENINGS = 1.1, 100  # than before, where the same choice would come again, and how often
-MISSED = 1.5  # times as careful after every further plan that missed the budget
+LEAST_ROUNDS, ROUNDS = 2, 7  # of drawing and choosing again: the first tells the scale of the errors
+NEARBY, TRIED = 1.1, 30  # times the likeliest error, where its choice was drawn before, and how often
+MARGIN = 1.05  # times the error that is expected: half of the plans would miss the budget without it
+FASTER = 1.002  # times as fast as the best plan so far, that another is worth drawing
 LEAST = 1e-12  # error of latents that is told from none
+
+
+class Errors(NamedTuple):
+    """The errors of a trial: of the latents, as far as single layers tell, and of the pictures that were drawn."""
+
+    latents: float
+    pictures: float
 
 
 @dataclass(frozen=True)
@@ -82,28 +92,36 @@ class Search:
         def following(trial: Trial | None) -> Choices | None:
             if trial is None:
                 return self.everywhere(2)
-            scale = self.scale(trial, goal)
-            for times in range(TIGHTENINGS):
-                choices = self.fastest(goal.error / (scale * TIGHTER**times))
-                if not choices or not self.is_faster(choices, goal):
-                    return None
-                if self.tried(choices) is None:
-                    return choices
-            return None
+            faster = (self.fastest(error) for error in self.errors_to_try(goal))
+            return next((one for one in faster if self.tried(one) is None and self.is_faster(one, goal)), None)
 
         return following
 
-    def scale(self, last: Trial, goal: Goal) -> float:
-        """Error of pictures for one of latents. Where plans missed the budget, it is taken for larger each time."""
-        scale = last.error / max(self.sensitivity.total(last.choices), LEAST)
-        missed = sum(trial.error > goal.error for trial in self.trials)
-        return scale * MISSED ** (missed - 1) if last.error > goal.error else scale
+    def errors_to_try(self, goal: Goal) -> Iterator[float]:
+        """Errors of latents at which pictures should keep the goal, by the trials around it; the likeliest first."""
+        below, above = self.around(goal)
+        near, allowed = below or above, goal.error / MARGIN
+        if near is None:
+            return
+        slope = 1.0  # of the logarithms
+        if below and above:
+            slope = math.log(above.latents / below.latents) / math.log(above.pictures / below.pictures)
+        likely = near.latents * (allowed / near.pictures) ** slope
+        errors = [likely * NEARBY**times for times in (*range(0, -TRIED, -1), *range(1, TRIED))]
+        yield from (error for error in errors if above is None or error < above.latents)
+
+    def around(self, goal: Goal) -> tuple[Errors | None, Errors | None]:
+        """The errors of the boldest trial that kept the goal, and of the next one that missed it."""
+        known = sorted(Errors(max(self.sensitivity.total(one.choices), LEAST), one.error) for one in self.trials)
+        below = max((one for one in known if one.pictures <= goal.error), default=None)
+        missed = [one for one in known if one.pictures > goal.error and (not below or one.latents > below.latents)]
+        return below, min(missed, default=None)
 
     def is_faster(self, choices: Choices, goal: Goal) -> bool:
         """Whether it is expected to be faster than the best trial so far."""
         best = self.best(goal)
         saved = partial(self.times.speedup, self.layers)
-        return best is None or saved(choices) > saved(best.choices)
+        return bool(choices) and (best is None or saved(choices) > FASTER * saved(best.choices))
 
     def fastest(self, latent_error: float) -> Choices:
         """The choice that saves most time within an error of latents, as far as single layers tell."""

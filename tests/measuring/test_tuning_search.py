@@ -1,0 +1,67 @@
+"""The search of `todome.tune`, on models that are known: pictures that differ as some law of their layers says."""
+
+import hashlib
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from todome.plan import Plan, PlannedLayer
+from todome.tools.tuning.goal import Goal
+from todome.tools.tuning.layer_times import FACTORS, LayerTimes
+from todome.tools.tuning.layers import TunedLayers
+from todome.tools.tuning.records import Records
+from todome.tools.tuning.search import Search
+from todome.tools.tuning.sensitivity import Probe, Sensitivity
+
+NAMES = ["down.1.0", "down.1.1", "up.1.0", "up.1.1", "up.1.2"]
+SAVED = {1.5: 0.05, 2: 0.08, 3: 0.1, 4: 0.11}  # of a step, by one layer
+
+
+def chance(text: str) -> float:
+    """A number from -1 to 1 that belongs to a text."""
+    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) / 2**31 - 1
+
+
+class Model:
+    """Pictures have an error of scale * (error of the latents) ** power, and more or less by chance."""
+
+    def __init__(self, power: float, scale: float, noise: float) -> None:
+        self.power, self.scale, self.noise = power, scale, noise
+        self.sensitivity = Sensitivity()
+        for i, name in enumerate(NAMES):
+            for half in (0, 1):
+                for factor in FACTORS:
+                    error = 1e-3 * 3 ** chance(f"{name} {half}") * factor**3 / 2**i
+                    self.sensitivity.errors[Probe(name, half, factor)] = error
+
+    def picture_errors(self, plan: Plan) -> list[float]:
+        choices = {name: (one.factor, one.later) for name, one in plan.layers.items()}
+        by_chance = 10 ** (self.noise * chance(str(choices)) / 10)
+        return [self.scale * self.sensitivity.total(choices) ** self.power * by_chance]
+
+    def search(self) -> Search:
+        layers = TunedLayers({name: PlannedLayer(1, 1, 1024, (64, 64)) for name in NAMES}, dict.fromkeys(NAMES, 1))
+        times = LayerTimes(10.0, 0.0, {(1, factor): saved for factor, saved in SAVED.items()})
+
+        def time_plan(plan: Plan) -> dict[str, float]:
+            choices = {name: (one.factor, one.later) for name, one in plan.layers.items()}
+            return {"speedup": times.speedup(layers, choices), "noise": 0.0}
+
+        drawings: Any = self
+        return Search(layers, times, self.sensitivity, drawings, Records({}), time_plan)
+
+    def fastest_within(self, error: float) -> float:
+        """How fast a plan can be, if one knew the law."""
+        search = self.search()
+        return search.times.speedup(search.layers, search.fastest((error / self.scale) ** (1 / self.power)))
+
+
+@given(st.floats(0.7, 1.5), st.floats(-1, 1), st.floats(0, 0.5), st.floats(20, 60))
+@settings(deadline=None, max_examples=60)
+def test_a_budget_is_kept_and_used(power: float, scale: float, noise: float, keep: float):
+    model, goal = Model(power, 10**scale, noise), Goal(keep)
+    best = model.search().run(goal, lambda: True)
+    found = 1.0 if best is None else best.speedup
+    assert best is None or best.error <= goal.error
+    assert found >= 0.97 * model.fastest_within(goal.error / 10 ** (2 * noise / 10))

@@ -73,7 +73,7 @@ MADE = [
     Made("docs/figures/lora.png", f"{LORA} --out benchmarks/results/lora-study-h200.json", gpu=True, minutes=8),
     Made(
         "benchmarks/results/tuning-h200.json",
-        "benchmarks/tuning.py --work WORK/tuning --out FILE",
+        "benchmarks/tuning.py --work WORK/tuning --out FILE --plans flowers/src/todome_flowers/plans/h200",
         gpu=True,
         minutes=10,
     ),
@@ -101,7 +101,7 @@ MADE = [
     *(Made(f"docs/{page}.md") for page in ("index", "quality", "settings", "training", "migrating", "how-it-works")),
     *map(Made, ("docs/transformers.md", "tests/flowers/test_quality.py", "tests/flowers/test_package.py")),
 ]
-DRAWN = ("docs/figures/layers.py", "docs/figures/pareto.py", "docs/figures/why.py")  # from results, in seconds; tests say whether they are
+DRAWN = tuple(f"docs/figures/{name}.py" for name in ("layers", "pareto", "tuning", "why"))  # from results, in seconds
 
 
 def stamps(path: Path) -> set[str]:

@@ -12,24 +12,24 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).parents[2]
-SERIES = {  # of the kinds of rows: label, colour, marker, line
-    "plan": ("plans of todome tune", "#0b6b57", "o", "-"),
-    "uniform": ("uniform factors", "#bf8700", "s", ""),
-    "steps": ("fewer dense steps", "#57606a", "D", ":"),
+SERIES = {  # of the kinds of rows: label, colour, marker, line, place of the names
+    "uniform": ("uniform factors", "#bf8700", "s", "none", {"xytext": (6, -10)}),
+    "plan": ("plans of todome tune", "#0b6b57", "o", "-", {"xytext": (5, 5)}),
+    "steps": ("fewer dense steps", "#57606a", "D", ":", {"xytext": (-6, -10), "ha": "right"}),
 }
 
 
 def draw(axes: plt.Axes, rows: list[dict[str, Any]], title: str) -> None:
-    for kind, (label, colour, marker, line) in SERIES.items():
+    for kind, (label, colour, marker, line, place) in SERIES.items():
         found = sorted(
             (row["speedup"], row["psnr"], row["name"]) for row in rows if row["kind"] == kind and "psnr" in row
         )
         if not found:
             continue
         xs, ys, names = zip(*found, strict=True)
-        axes.plot(xs, ys, linestyle=line or "none", color=colour, marker=marker, markersize=6, label=label)
+        axes.plot(xs, ys, linestyle=line, color=colour, marker=marker, markersize=6, label=label)
         for x, y, name in zip(xs, ys, names, strict=True):
-            axes.annotate(name, (x, y), (5, 5), textcoords="offset points", fontsize=8, color=colour)
+            axes.annotate(name, (x, y), textcoords="offset points", fontsize=8, color=colour, **place)
     axes.set(title=title, xlabel="speed-up of a step over dense")
     axes.grid(color="#d0d7de", linewidth=0.6)
     axes.margins(x=0.14, y=0.1)

@@ -44,7 +44,7 @@ def test_dithering_averages_out_as_the_figure_says(script: Any, flowers: Any):
     assert averaged["dither"][-1] < 0.5 * averaged["fixed"][-1]
 
 
-@pytest.mark.parametrize("name", ["layers", "pareto", "speed"])
+@pytest.mark.parametrize("name", ["layers", "pareto", "speed", "tuning"])
 def test_plots_are_what_the_results_draw(tmp_path, name: str):
     made = tmp_path / f"{name}.svg"
     subprocess.run([python_after(TORCH), FIGURES / f"{name}.py", made], check=True)

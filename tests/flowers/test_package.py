@@ -236,8 +236,16 @@ def test_an_unknown_word_changes_far_less_than_another_colour(flowers, prompt, w
 
 
 def test_plans_are_of_the_shipped_unet(flowers):
+    assert todome_flowers.plans()
     for path in todome_flowers.plans():
         plan = todome.Plan.load(path)
         assert plan.measured["fingerprint"] == fingerprint(flowers.unet), f"{path.name} was measured with other weights"
+        assert plan.measured["weights"] == todome_flowers.fingerprint()
+        assert (plan.measured["size"][0], plan.measured["goal"]) == asked_by_name(path)
         with todome.apply(flowers, plan):
             pass
+
+
+def asked_by_name(path: Path) -> tuple[int, str]:
+    side, keep = path.stem.split("-")
+    return int(side), f"within {keep} dB"

@@ -25,6 +25,17 @@ def test_a_bare_unet_is_given_noise():
     assert call().sample.isfinite().all()
 
 
+def test_convolutions_over_pictures_alone_lie_in_the_layout_that_gpus_like():
+    """SVD also convolves over time, which has no such layout: `Module.to` would refuse it."""
+    net = torch.nn.ModuleList([torch.nn.Conv2d(4, 8, 3), torch.nn.Conv3d(4, 8, 3), torch.nn.Linear(4, 8)])
+    picture, time = torch.randn(1, 4, 8, 8), torch.randn(1, 4, 8, 8, 8)
+    before = net[0](picture), net[1](time)
+    subjects.use_channels_last(net)
+    assert net[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert net[1].weight.is_contiguous()
+    torch.testing.assert_close((net[0](picture), net[1](time)), before)
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_architectures_take_their_inputs(name):
     """On the meta device: shapes are checked, and nothing is computed."""

@@ -27,13 +27,13 @@ def test_a_bare_unet_is_given_noise():
 
 def test_convolutions_over_pictures_alone_lie_in_the_layout_that_gpus_like():
     """SVD also convolves over time, which has no such layout: `Module.to` would refuse it."""
-    net = torch.nn.ModuleList([torch.nn.Conv2d(4, 8, 3), torch.nn.Conv3d(4, 8, 3), torch.nn.Linear(4, 8)])
-    picture, time = torch.randn(1, 4, 8, 8), torch.randn(1, 4, 8, 8, 8)
-    before = net[0](picture), net[1](time)
-    subjects.use_channels_last(net)
-    assert net[0].weight.is_contiguous(memory_format=torch.channels_last)
-    assert net[1].weight.is_contiguous()
-    torch.testing.assert_close((net[0](picture), net[1](time)), before)
+    over_pictures, over_time = torch.nn.Conv2d(4, 8, 3), torch.nn.Conv3d(4, 8, 3)
+    picture, clip = torch.randn(1, 4, 8, 8), torch.randn(1, 4, 8, 8, 8)
+    before = over_pictures(picture), over_time(clip)
+    subjects.use_channels_last(torch.nn.ModuleList([over_pictures, over_time]))
+    assert over_pictures.weight.is_contiguous(memory_format=torch.channels_last)
+    assert over_time.weight.is_contiguous()
+    torch.testing.assert_close((over_pictures(picture), over_time(clip)), before)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -58,7 +58,7 @@ class Model:
 
 
 @given(st.floats(0.7, 1.5), st.floats(-1, 1), st.floats(0, 0.5), st.floats(20, 60))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 def test_a_budget_is_kept_and_used(power: float, scale: float, noise: float, keep: float):
     model, goal = Model(power, 10**scale, noise), Goal(keep)
     best = model.search().run(goal, lambda: True)

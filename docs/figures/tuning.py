@@ -1,6 +1,6 @@
 """Draws docs/figures/tuning.svg: plans, uniform factors and fewer steps, from the results of benchmarks/tuning.py.
 
-python docs/figures/tuning.py [RESULTS [FILE, whose suffix says the format]]
+python docs/figures/tuning.py [FILE, whose suffix says the format [RESULTS]]
 """
 
 import json
@@ -38,7 +38,8 @@ def draw(axes: plt.Axes, rows: list[dict[str, Any]], title: str) -> None:
 
 def main() -> None:
     given = [Path(word) for word in sys.argv[1:]]
-    results = given[0] if given else ROOT / "benchmarks/results/tuning-h200.json"
+    out = given[0] if given else Path(__file__).with_suffix(".svg")
+    results = given[1] if len(given) > 1 else ROOT / "benchmarks/results/tuning-h200.json"
     rows = json.loads(results.read_text())["rows"]
     sizes = sorted({row["px"] for row in rows})
     mpl.rcParams.update({"svg.hashsalt": "todome", "font.size": 10, "axes.titlesize": 11})
@@ -48,7 +49,6 @@ def main() -> None:
         draw(panel, [row for row in rows if row["px"] == px], f"{px} px")
     axes[0].set_ylabel("PSNR to the dense picture, dB (higher is closer)")
     axes[-1].legend(frameon=False)
-    out = given[1] if len(given) > 1 else Path(__file__).with_suffix(".svg")
     figure.savefig(out, dpi=110, metadata={"Date": None} if out.suffix == ".svg" else None)
 
 

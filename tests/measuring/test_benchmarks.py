@@ -228,7 +228,7 @@ def test_the_table_and_the_figure_of_plans(script, tmp_path):
         "| 256, 40 dB | 40.4 dB, 1.25x | 4: 36.0 dB, 1.30x | 2: 45.0 dB, 1.20x | 20 steps: 35.0 dB, 1.25x |",
         "| 256, 50 dB | 50.2 dB, 1.10x | 2: 45.0 dB, 1.20x | none | 20 steps: 35.0 dB, 1.25x |",
     ]
-    tried("../docs/figures/tuning.py", out, tmp_path / "tuning.svg")
+    tried("../docs/figures/tuning.py", tmp_path / "tuning.svg", out)
     drawn = (tmp_path / "tuning.svg").read_text()
     assert drawn.count("plans of todome tune") >= 1
     assert "256 px" in drawn

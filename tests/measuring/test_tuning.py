@@ -20,7 +20,7 @@ from todome.tools.tuning.drawings import closeness
 from todome.tools.tuning.layer_times import never_falling
 from todome.tools.tuning.progress import Progress
 from todome.tools.tuning.records import FILE
-from todome.tools.tuning.tuner import about_noise
+from todome.tools.tuning.tuner import Tuner, about_noise
 
 
 @pytest.fixture
@@ -164,6 +164,17 @@ def test_where_attention_costs_nothing_that_is_the_answer(drawn, monkeypatch):
 def test_too_little_time_is_said(run, tmp_path):
     with pytest.raises(ValueError, match=r"minutes=1e-09 cannot be used. Allowed: enough to draw a plan"):
         run(keep=30, minutes=1e-9, out=tmp_path / "other")
+
+
+@pytest.mark.parametrize(("goal", "least"), [({"keep": 20}, 20), ({"faster": 1.2}, 0)])
+def test_without_time_for_single_layers_all_are_alike(run, monkeypatch, tmp_path, goal, least):
+    monkeypatch.setattr(Tuner, "measure_layers", lambda self, search: None)
+    plan = run(out=tmp_path / "other", **goal)
+    reduced = {(layer.factor, layer.later) for layer in plan.layers.values()} - {(1, 1)}
+    assert len(reduced) == 1
+    assert plan.measured["psnr"] >= least
+    assert plan.measured["speedup"] >= goal.get("faster", 1)
+    assert "no time to measure single layers, so all are alike" in plan.measured["verdict"]
 
 
 @pytest.mark.parametrize(

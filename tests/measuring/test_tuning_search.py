@@ -57,6 +57,19 @@ class Model:
         return search.times.speedup(search.layers, search.fastest((error / self.scale) ** (1 / self.power)))
 
 
+@given(st.floats(15, 60))
+@settings(deadline=None)
+def test_without_measured_layers_the_best_factor_for_all_is_found(keep: float):
+    model, goal = Model(1.0, 1.0, 0.0), Goal(keep)
+    search = model.search()
+    search.sensitivity = Sensitivity()
+    best = search.run(goal, lambda: True)
+    known = model.search()
+    errors = {factor: known.draw(known.everywhere(factor)).error for factor in FACTORS}
+    kept = [factor for factor, error in errors.items() if error <= goal.error]
+    assert (best and best.choices) == (known.everywhere(max(kept)) if kept else None)
+
+
 @given(st.floats(0.7, 1.5), st.floats(-1, 1), st.floats(0, 0.5), st.floats(20, 60))
 @settings(deadline=None, max_examples=40)
 def test_a_budget_is_kept_and_used(power: float, scale: float, noise: float, keep: float):

@@ -15,10 +15,10 @@ from ...plan import Plan
 from .choice import Option, cheapest
 from .drawings import Drawings
 from .goal import Goal
-from .layer_times import LayerTimes
+from .layer_times import FACTORS, LayerTimes
 from .layers import DENSE, Choices, TunedLayers
 from .records import Records
-from .sensitivity import Sensitivity
+from .sensitivity import WORTH, Sensitivity
 
 LEAST_ROUNDS, ROUNDS = 2, 7  # of drawing and choosing again: the first tells the scale of the errors
 NEARBY, TRIED = 1.1, 30  # times the likeliest error, where its choice was drawn before, and how often
@@ -63,8 +63,11 @@ class Search:
     def run(self, goal: Goal, may_go_on: Callable[[], bool]) -> Trial | None:
         """The best trial that reaches the goal; None where none does."""
         following = self.run_keep(goal) if goal.keep is not None else self.run_faster(goal)
+        least = LEAST_ROUNDS
+        if not self.is_measured():
+            following, least = partial(self.next_uniform, goal), 0
         choices = following(None)
-        while choices and len(self.trials) < ROUNDS and (len(self.trials) < LEAST_ROUNDS or may_go_on()):
+        while choices and len(self.trials) < ROUNDS and (len(self.trials) < least or may_go_on()):
             self.trials.append(self.draw(choices))
             choices = following(self.trials[-1])
         return self.best(goal)
@@ -160,6 +163,23 @@ class Search:
     def unsaved(self, level: int, factors: tuple[float, float]) -> float:
         return self.times.most(level) - self.times.saved_by(level, factors)
 
+    # Without measured layers
+
+    def is_measured(self) -> bool:
+        """Whether every layer that is worth reducing was, at factor 2: there may not have been time for it."""
+        return all(self.sensitivity.error(name, (2, 2)) is not None for name in self.everywhere(2))
+
+    def next_uniform(self, goal: Goal, trial: Trial | None) -> Choices | None:
+        """All layers alike, 2 first: then more while the goal leaves room for it, or else less."""
+        if trial is None:
+            return self.everywhere(2)
+        bolder = trial.error <= goal.error if goal.keep is not None else trial.speedup < (goal.faster or 1)
+        factors = sorted(FACTORS)
+        last = next(factor for factor in factors if self.everywhere(factor) == trial.choices)
+        following = factors.index(last) + (1 if bolder else -1)
+        choices = self.everywhere(factors[following]) if 0 <= following < len(factors) else {}
+        return choices if choices and self.tried(choices) is None else None
+
     # What there is to choose from
 
     def candidates(self) -> dict[str, list[tuple[float, float]]]:
@@ -170,8 +190,9 @@ class Search:
         return self.sensitivity.error(name, factors) or 0.0
 
     def everywhere(self, factor: float) -> Choices:
-        known = self.candidates()
-        return {name: (factor, factor) for name, factors in known.items() if (factor, factor) in factors}
+        worth = [name for name, level in self.layers.levels.items() if self.times.most(level) >= WORTH]
+        known = [name for name in worth if (self.layers.levels[name], factor) in self.times.saved]
+        return dict.fromkeys(known, (factor, factor))
 
     def named(self, chosen: list[Option] | None) -> Choices:
         pairs = zip(self.candidates(), chosen or [], strict=False)

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 from fresh import DRAWING, python_after
 from PIL import Image
 
+from todome.tools.batch.folder import LOCK
 from todome.tools.engines import Place
 
 SMALL = ("--size", "32", "--steps", "2", "--factor", "2", "--device", "cpu")
@@ -44,6 +46,13 @@ def wait_for(condition: Callable[[], bool], process: Any, seconds: float = 120) 
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < patience
         time.sleep(0.02)
+
+
+def kill(process: Any, out: Path = Path("out")) -> None:
+    """By SIGKILL; returns when nobody draws into its folder any more: the fork behind the process ends after it."""
+    process.kill()
+    with FileLock(out / LOCK, timeout=60):
+        pass
 
 
 class Picky:

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import signal
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made import Picky, command, index, pixels, wait_for, write_prompts
+from made import Picky, command, index, kill, pixels, wait_for, write_prompts
 from PIL import Image
 from pyarrow import parquet
 from typer.testing import CliRunner
@@ -270,10 +269,11 @@ def test_a_batch_that_is_killed_goes_on(batch: Callable[..., Any], model: Path):
     alone = os.environ | {"OMP_NUM_THREADS": "1"}  # threads of several processes would wait for each other
     with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=alone) as process:
         wait_for(lambda: len(list(out.rglob("*.png"))) >= 4, process)
-        process.send_signal(signal.SIGKILL)
+        kill(process)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
     assert len(before) < 40
-    assert batch("prompts.txt", "-o", "out", "--batch", 2).exit_code == 0
+    result = batch("prompts.txt", "-o", "out", "--batch", 2)
+    assert result.exit_code == 0, result.output
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert [record["row"] for record in index(out)] == list(range(1, 41))
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from fresh import DRAWING, python_after
-from made import Picky, command, index, pixels, wait_for, write_prompts
+from made import Picky, command, index, kill, pixels, wait_for, write_prompts
 from PIL import Image
 
 import todome
@@ -73,7 +73,7 @@ def test_killed_workers_and_a_killed_driver_lose_nothing(
             killed.add(worker := wait_for_another(killed, pictures, process))
             os.kill(worker, signal.SIGKILL)
         wait_for_another(killed, 8, process)
-        process.send_signal(signal.SIGKILL)
+        kill(process)
         assert process.communicate() == ("", "")  # Ray says nothing of its own
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
     assert len(before) < 20

@@ -1,6 +1,7 @@
 """The search of `todome.tune`, on models that are known: pictures that differ as some law of their layers says."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given, settings
@@ -40,9 +41,12 @@ class Model:
         by_chance = 10 ** (self.noise * chance(str(choices)) / 10)
         return [self.scale * self.sensitivity.total(choices) ** self.power * by_chance]
 
-    def search(self) -> Search:
-        layers = TunedLayers({name: PlannedLayer(1, 1, 1024, (64, 64)) for name in NAMES}, dict.fromkeys(NAMES, 1))
-        times = LayerTimes(10.0, 0.0, {(1, factor): saved for factor, saved in SAVED.items()})
+    def search(self, levels: Sequence[int] = (1, 1, 1, 1, 1)) -> Search:
+        dense = {name: PlannedLayer(1, 1, 1024, (64, 64)) for name in NAMES}
+        layers = TunedLayers(dense, dict(zip(NAMES, levels, strict=True)))
+        times = LayerTimes(
+            10.0, 0.0, {(level, factor): SAVED[factor] for level in sorted({*levels}) for factor in SAVED}
+        )
 
         def time_plan(plan: Plan) -> dict[str, float]:
             choices = {name: (one.factor, one.later) for name, one in plan.layers.items()}
@@ -59,15 +63,23 @@ class Model:
 
 @given(st.floats(15, 60))
 @settings(deadline=None)
-def test_without_measured_layers_the_best_factor_for_all_is_found(keep: float):
-    model, goal = Model(1.0, 1.0, 0.0), Goal(keep)
-    search = model.search()
+def test_without_measured_layers_the_best_factor_of_each_level_is_found(keep: float):
+    model, goal, levels = Model(1.0, 1.0, 0.0), Goal(keep), (1, 1, 2, 2, 2)
+    known = [model.search(levels).draw(choices) for choices in model.search(levels).uniform_choices()]
+    kept = [trial.choices for trial in known if trial.error <= goal.error]
+    search = model.search(levels)
     search.sensitivity = Sensitivity()
     best = search.run(goal, lambda: True)
-    known = model.search()
-    errors = {factor: known.draw(known.everywhere(factor)).error for factor in FACTORS}
-    kept = [factor for factor, error in errors.items() if error <= goal.error]
-    assert (best and best.choices) == (known.everywhere(max(kept)) if kept else None)
+    assert (best and best.choices) == (kept[-1] if kept else None)
+    assert search.trials[0].choices == dict.fromkeys(NAMES[2:], (2, 2))
+
+
+def test_uniform_choices_go_from_the_level_that_saves_most_to_all():
+    choices = [sorted(one.items()) for one in Model(1.0, 1.0, 0.0).search((2, 1, 1, 1, 2)).uniform_choices()]
+    first, last = (NAMES[1], NAMES[2], NAMES[3]), (NAMES[0], NAMES[4])
+    assert choices[:4] == [sorted(dict.fromkeys(first, (f, f)).items()) for f in (1.5, 2, 3, 4)]
+    bold = dict.fromkeys(first, (4, 4))
+    assert choices[4:] == [sorted((bold | dict.fromkeys(last, (f, f))).items()) for f in (1.5, 2, 3, 4)]
 
 
 @given(st.floats(0.7, 1.5), st.floats(-1, 1), st.floats(0, 0.5), st.floats(20, 60))

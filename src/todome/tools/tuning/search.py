@@ -15,7 +15,7 @@ from ...plan import Plan
 from .choice import Option, cheapest
 from .drawings import Drawings
 from .goal import Goal
-from .layer_times import FACTORS, LayerTimes
+from .layer_times import LayerTimes
 from .layers import DENSE, Choices, TunedLayers
 from .records import Records
 from .sensitivity import WORTH, Sensitivity
@@ -170,15 +170,24 @@ class Search:
         return all(self.sensitivity.error(name, (2, 2)) is not None for name in self.everywhere(2))
 
     def next_uniform(self, goal: Goal, trial: Trial | None) -> Choices | None:
-        """All layers alike, 2 first: then more while the goal leaves room for it, or else less."""
+        """The level that saves most at factor 2 first: then more while the goal leaves room for it, or else less."""
+        known = self.uniform_choices()
         if trial is None:
-            return self.everywhere(2)
+            return next((one for one in known if (2, 2) in one.values()), None)
         bolder = trial.error <= goal.error if goal.keep is not None else trial.speedup < (goal.faster or 1)
-        factors = sorted(FACTORS)
-        last = next(factor for factor in factors if self.everywhere(factor) == trial.choices)
-        following = factors.index(last) + (1 if bolder else -1)
-        choices = self.everywhere(factors[following]) if 0 <= following < len(factors) else {}
+        following = known.index(trial.choices) + (1 if bolder else -1)
+        choices = known[following] if 0 <= following < len(known) else None
         return choices if choices and self.tried(choices) is None else None
+
+    def uniform_choices(self) -> list[Choices]:
+        """One factor for each level, ever larger: for the level that saves most first, then for the next one too."""
+        found: list[Choices] = [{}]
+        saved = {level: len(self.layers.at_level(level)) * self.times.most(level) for level, _ in self.times.saved}
+        for level in sorted(saved, key=lambda level: -saved[level]):
+            for factor in sorted(factor for own, factor in self.times.saved if own == level):
+                if self.times.most(level) >= WORTH:
+                    found.append({**found[-1], **dict.fromkeys(self.layers.at_level(level), (factor, factor))})
+        return found[1:]
 
     # What there is to choose from
 

@@ -266,7 +266,7 @@ class Tuner:
         found = closeness(best.errors) | {"speedup": round(best.speedup, 3)}
         verdict = f"{found['psnr']:.1f} dB to dense, {best.speedup:.2f}x as fast."
         if not search.is_measured():
-            verdict += " There was no time to measure single layers, so all are alike: allow more minutes."
+            verdict += " There was no time to measure single layers, so those of a level are alike: allow more minutes."
         if control is not None:
             found["control"] = control._asdict()
             verdict += f" {control.verdict(found['psnr'])}"

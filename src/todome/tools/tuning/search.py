@@ -103,10 +103,11 @@ class Search:
     def errors_to_try(self, goal: Goal) -> Iterator[float]:
         """Errors of latents at which pictures should keep the goal, by the trials around it; the likeliest first."""
         below, above = self.around(goal)
-        near, allowed = below or above, goal.error / MARGIN
+        near = below or above
         if near is None:
             return
-        slope = 1.0  # of the logarithms
+        missed = 0 if below else len(self.trials) - 1  # ever larger steps away, or else all rounds would miss it
+        allowed, slope = goal.error / MARGIN**2**missed, 1.0  # of the logarithms
         if below and above:
             slope = math.log(above.latents / below.latents) / math.log(above.pictures / below.pictures)
         likely = near.latents * (allowed / near.pictures) ** slope
@@ -114,8 +115,12 @@ class Search:
         yield from (error for error in errors if above is None or error < above.latents)
 
     def around(self, goal: Goal) -> tuple[Errors | None, Errors | None]:
-        """The errors of the boldest trial that kept the goal, and of the next one that missed it."""
-        known = sorted(Errors(max(self.sensitivity.total(one.choices), LEAST), one.error) for one in self.trials)
+        """The errors of the boldest trial that kept the goal, and of the next one that missed it.
+
+        The first trial, all layers alike, only tells where to begin: chosen layers can differ from it by several dB.
+        """
+        trials = self.trials[1:] or self.trials
+        known = sorted(Errors(max(self.sensitivity.total(one.choices), LEAST), one.error) for one in trials)
         below = max((one for one in known if one.pictures <= goal.error), default=None)
         missed = [one for one in known if one.pictures > goal.error and (not below or one.latents > below.latents)]
         return below, min(missed, default=None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-AS_FAST = 0.005  # speeds that differ by less are the same
+AS_FAST = 0.99  # of a plan's speed: timings of one setting differ by as much
 
 
 def plans_table(rows: list[Row]) -> str:
@@ -28,7 +28,7 @@ def plans_table(rows: list[Row]) -> str:
 
 def closest(rows: list[Row], plan: Row) -> Row | None:
     """Of those that are at least as fast as a plan."""
-    fast = [row for row in rows if row["speedup"] >= plan["speedup"] - AS_FAST]
+    fast = [row for row in rows if row["speedup"] >= AS_FAST * plan["speedup"]]
     return max(fast, key=lambda row: row["psnr"], default=None)
 
 

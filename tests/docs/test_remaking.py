@@ -10,7 +10,6 @@ import todome_flowers
 from pages import ROOT
 
 FIRST = "c080832a61694cbe"  # weights: before them nothing said what it was made with
-COMING = {"benchmarks/results/transformer-h200.json", "docs/figures/transformer.jpg"}
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +24,7 @@ def test_everything_was_made_with_the_weights_that_ship(figures: Any):
     shipped = todome_flowers.fingerprint()
     allowed = [{shipped}, {"unknown"}] if shipped == FIRST else [{shipped}]
     wrong = {made.path: figures.stamps(ROOT / made.path) for made in figures.MADE}
-    wrong = {path: found for path, found in wrong.items() if found not in allowed}
-    assert {path: found for path, found in wrong.items() if path not in COMING or found} == {}
+    assert {path: found for path, found in wrong.items() if found not in allowed} == {}
 
 
 def test_every_file_that_carries_weights_is_known(figures: Any):

@@ -242,7 +242,7 @@ def test_other_models_are_refused(model, downsampled):
     text = (
         "model='Flux' cannot be used. Allowed: SD 1.x, SD 2.x, SDXL and their relatives, whose UNetModel is made of "
         "BasicTransformerBlocks. Leave this model dense: this is a transformer without convolutions, and fewer keys "
-        "break its pictures: 8 dB to dense with ToDo and 16 dB dithered, where a UNet keeps 39 (the page Transformers "
+        "break its pictures: 9 dB to dense with ToDo and 21 dB dithered, where a UNet keeps 39 (the page Transformers "
         "of the documentation has the figures)."
     )
     with pytest.raises(todome.NothingToReduce, match=f"^{re.escape(text)}$"):

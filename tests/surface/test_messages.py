@@ -38,8 +38,8 @@ SUPPORTED = (
     "UNet3DConditionModel, ControlNetModel, and the UNetModel of ldm and sgm. Leave it dense."
 )
 TRANSFORMER = (
-    "cannot be used: this is a transformer without convolutions, and fewer keys break its pictures: 8 dB to dense with "
-    "ToDo and 16 dB dithered, where a UNet keeps 39 (the page Transformers of the documentation has the figures)."
+    "cannot be used: this is a transformer without convolutions, and fewer keys break its pictures: 9 dB to dense with "
+    "ToDo and 21 dB dithered, where a UNet keeps 39 (the page Transformers of the documentation has the figures)."
 )
 
 

@@ -98,6 +98,12 @@ def test_the_first_trial_only_tells_where_to_begin():
     assert 0.7 * first < next(search.errors_to_try(goal)) < 0.9 * first  # a larger step than was missing
 
 
+def test_where_nothing_changes_a_picture_the_fastest_is_taken():
+    best = Model(1.0, 0.0, 0.0).search().run(Goal(45), lambda: True)
+    assert best is not None
+    assert best.choices == dict.fromkeys(NAMES, (4, 4))
+
+
 @given(st.floats(0.7, 1.5), st.floats(-1, 1), st.floats(0, 0.5), st.floats(-4, 4), st.floats(20, 60))
 @settings(deadline=None, max_examples=40)
 def test_a_budget_is_kept_and_used(power: float, scale: float, noise: float, apart: float, keep: float):

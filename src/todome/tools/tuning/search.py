@@ -24,7 +24,7 @@ LEAST_ROUNDS, ROUNDS = 2, 7  # of drawing and choosing again: the first tells th
 NEARBY, TRIED = 1.1, 30  # times the likeliest error, where its choice was drawn before, and how often
 MARGIN = 1.05  # times the error that is expected: half of the plans would miss the budget without it
 FASTER = 1.002  # times as fast as the best plan so far, that another is worth drawing
-LEAST = 1e-12  # error of latents that is told from none
+LEAST = 1e-12  # error that is told from none
 
 
 class Errors(NamedTuple):
@@ -120,7 +120,8 @@ class Search:
         The first trial, all layers alike, only tells where to begin: chosen layers can differ from it by several dB.
         """
         trials = self.trials[1:] or self.trials
-        known = sorted(Errors(max(self.sensitivity.total(one.choices), LEAST), one.error) for one in trials)
+        latents = [self.sensitivity.total(one.choices) for one in trials]
+        known = sorted(Errors(max(e, LEAST), max(one.error, LEAST)) for e, one in zip(latents, trials, strict=True))
         below = max((one for one in known if one.pictures <= goal.error), default=None)
         missed = [one for one in known if one.pictures > goal.error and (not below or one.latents > below.latents)]
         return below, min(missed, default=None)

@@ -12,8 +12,8 @@ Row = dict[str, Any]
 
 
 def gentle_table(rows: list[Row]) -> str:
-    """A row for each model, size, level and factor: all layers alike, and the first of each way by half of it."""
-    lines = ["| model, px, level, factor | all layers alike | the first of each way by half of it |", "|---" * 3 + "|"]
+    """A row for each model, size, level and factor: all layers alike, and the first of each path by half of it."""
+    lines = ["| model, px, level, factor | all layers alike | the first of each path by half of it |", "|---" * 3 + "|"]
     gentle = [row for row in rows if row["which"] == "gentle"]
     for row in sorted(gentle, key=lambda row: (row["model"], row["px"], row["level"], row["factor"])):
         same = [one for one in rows if all(one[key] == row[key] for key in ("model", "px", "level", "factor"))]

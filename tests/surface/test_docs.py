@@ -221,8 +221,9 @@ def test_what_is_said_of_loras_is_what_was_measured():
     assert f"reach {close['todo:4', 'todo:4']:.1f} dB with a LoRA that was trained with them" in page
     assert f"keys reach {close['dense', 'todome:4']:.1f} dB with one that never saw" in page
     raised = {trained: fid[trained, "dense"] - fid["dense", "dense"] for trained in ("todome:2", "todome:4", "todo:4")}
-    dithered = from_to([raised["todome:2"], raised["todome:4"]])
-    assert f"dithered keys raised it by {dithered}, training with ToDo's fixed keys by {raised['todo:4']:.0f}." in page
+    by_random = from_to([raised["todome:2"], raised["todome:4"]])
+    said = f'random keys (`phase="random"`) raised it by {by_random}, training with ToDo\'s fixed keys'
+    assert f"{said} by {raised['todo:4']:.0f}." in page
     assert all(value <= fid[trained, "dense"] for (trained, _), value in fid.items())
 
 

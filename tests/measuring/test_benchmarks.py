@@ -190,7 +190,8 @@ def test_plans_against_uniform_factors_and_fewer_steps(script, monkeypatch, tmp_
     monkeypatch.setattr("todome.tools.tuning.search.ROUNDS", 2)
     out = tmp_path / "tuning.json"
     words = ["tuning.py", "--work", tmp_path / "work", "--out", out, "--sizes", 64, "--budgets", 25, "--steps", 2]
-    words += ["--calibration", 1, "--held-out", 2, "--patience", 0, "--device", "cpu", "--plans", tmp_path / "plans"]
+    words += ["--calibration", 1, "--held-out", 2, "--batch", 2, "--patience", 0, "--device", "cpu"]
+    words += ["--plans", tmp_path / "plans"]
     monkeypatch.setattr(sys, "argv", [*map(str, words)])
     tuning.main()
     found = json.loads(out.read_text())

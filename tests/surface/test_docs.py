@@ -117,6 +117,12 @@ def replayed(model: str, method: str, pictures: int = 1) -> list[float]:
 FACTORS = {512: 2, 768: 2, 1024: 2, 1536: 3, 2048: 4}
 
 
+def quoted_in_readme(head: str) -> list[str]:
+    """The cells of a row of the README's table."""
+    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {head} |"))
+    return [cell.strip(" *") for cell in line.split("|")[2:-1]]
+
+
 @pytest.mark.parametrize(
     ("head", "model", "method"),
     [
@@ -128,12 +134,10 @@ FACTORS = {512: 2, 768: 2, 1024: 2, 1536: 3, 2048: 4}
     ],
 )
 def test_readme_quotes_the_committed_results(head: str, model: str, method: str):
-    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {head} |"))
-    quoted = [cell.strip(" *") for cell in line.split("|")[2:-1]]
     speedups = replayed(model, method)
     if (model, method) == ("sd15", "todome:F"):
         speedups[0] = replayed_once_more("sd15", 512)  # the first case of speed.py: the GPU's clock was not yet stable
-    assert quoted == [f"{speedup:.2f}x" for speedup in speedups]
+    assert quoted_in_readme(head) == [f"{speedup:.2f}x" for speedup in speedups]
 
 
 @pytest.mark.parametrize(
@@ -146,11 +150,9 @@ def test_readme_quotes_the_committed_results(head: str, model: str, method: str)
     ],
 )
 def test_readme_quotes_what_was_measured_otherwise(head: str, file: str, model: str):
-    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {head} |"))
-    quoted = [cell.strip(" *") for cell in line.split("|")[2:-1]]
     rows = read_bench(ROOT / "benchmarks/results" / file).rows
     found = {(row.case.size[0], row.method): row for row in rows if row.case.model == model}
-    assert quoted == [told(found, px, factor) for px, factor in FACTORS.items()]
+    assert quoted_in_readme(head) == [told(found, px, factor) for px, factor in FACTORS.items()]
 
 
 def told(found: dict[tuple[int, str], BenchRow], px: int, factor: int) -> str:

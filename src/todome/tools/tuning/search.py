@@ -106,8 +106,9 @@ class Search:
         near = below or above
         if near is None:
             return
-        missed = 0 if below else len(self.trials) - 1  # ever larger steps away, or else all rounds would miss it
-        allowed, slope = goal.error / MARGIN**2**missed, 1.0  # of the logarithms
+        missed = 0 if below else len(self.trials) - 1
+        allowed = goal.error / MARGIN**2**missed  # ever further away, or else all rounds would miss the goal
+        slope = 1.0  # of the logarithms
         if below and above:
             slope = math.log(above.latents / below.latents) / math.log(above.pictures / below.pictures)
         likely = near.latents * (allowed / near.pictures) ** slope
@@ -187,12 +188,12 @@ class Search:
 
     def uniform_choices(self) -> list[Choices]:
         """One factor for each level, ever larger: for the level that saves most first, then for the next one too."""
+        worth = sorted({level for level, _ in self.times.saved if self.times.most(level) >= WORTH})
+        worth.sort(key=lambda level: -self.times.most(level) * len(self.layers.at_level(level)))
         found: list[Choices] = [{}]
-        saved = {level: len(self.layers.at_level(level)) * self.times.most(level) for level, _ in self.times.saved}
-        for level in sorted(saved, key=lambda level: -saved[level]):
+        for level in worth:
             for factor in sorted(factor for own, factor in self.times.saved if own == level):
-                if self.times.most(level) >= WORTH:
-                    found.append({**found[-1], **dict.fromkeys(self.layers.at_level(level), (factor, factor))})
+                found.append({**found[-1], **dict.fromkeys(self.layers.at_level(level), (factor, factor))})
         return found[1:]
 
     # What there is to choose from

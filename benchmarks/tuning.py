@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from todome import Downsample, Plan
 from todome.tools.machine import about
-from todome.tools.measuring.attention_costs import step_times
+from todome.tools.measuring.attention_costs import reduced_levels, step_times
 from todome.tools.measuring.drawing import PictureMaker
 from todome.tools.measuring.evaluation import plan_for
 from todome.tools.measuring.runs import write_json
@@ -27,12 +27,12 @@ from todome.tools.pipelines import EMBEDDED, open_pipeline, weights_of
 from todome.tools.timing import measuring
 from todome.tools.tuning.drawings import closeness
 from todome.tools.tuning.goal import Goal
-from todome.tools.tuning.layer_times import ROUNDS, preparation
+from todome.tools.tuning.layer_times import ROUNDS, is_worth_trying, preparation
 from todome.tools.tuning.progress import Progress
 from todome.tools.tuning.tuner import Tuner
 
 SIZES, BUDGETS = (256, 512, 768), (35, 40, 45, 50)
-UNIFORM = ((1.5,), (2,), (3,), (4,), (2, 2), (4, 2), (4, 4))  # factors of levels 1 and 2
+UNIFORM = ((1.5,), (2,), (3,), (4,), (2, 2), (4, 2), (4, 4), (6, 2), (6, 4))  # factors of levels 1 and 2
 CONTROLS = (22, 20, 17, 15, 13)  # steps
 SEED = 20_000
 Row = dict[str, Any]
@@ -56,7 +56,11 @@ def rows_of(tuner: Tuner, px: int, options: argparse.Namespace) -> Iterator[Row]
     for keep in options.budgets:
         tuner.goal = Goal(keep)
         yield plan_row(px, keep, tuner.run(), options.plans)
+    with measuring():
+        grid = max(level.grid for level in reduced_levels(tuner.call, Downsample()))
     for factors in UNIFORM:
+        if not is_worth_trying(factors[0], grid):
+            continue
         yield uniform_row(tuner, px, factors)
     for steps in sorted({round(tuner.maker.plan.steps * one / 25) for one in CONTROLS}, reverse=True):
         what = {"picture errors, dense steps": steps}
@@ -103,7 +107,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--budgets", type=float, nargs="+", default=BUDGETS, help="dB")
     parser.add_argument("--steps", type=int, default=25)
-    parser.add_argument("--calibration", type=int, default=8, help="pictures to measure layers with, at 256 px")
+    parser.add_argument("--calibration", type=int, default=12, help="pictures to measure layers with, at 256 px")
     parser.add_argument("--held-out", type=int, default=32, help="pictures to measure plans with, at 256 px")
     parser.add_argument("--batch", type=int, default=16, help="pictures drawn at once, at 256 px")
     parser.add_argument("--patience", type=float, default=1.5, help="seconds of each timing")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tabs import Heard, opened, reload
 
 from todome.tools.generate import settings_of
 
@@ -27,25 +28,19 @@ FOLD = "Size, steps and seed"
 @pytest.fixture
 def visit(browser: Any, pages: Any) -> Iterator[Callable[..., Any]]:
     """Opens the page, as often as there are visitors. Whatever it does, it keeps quiet and asks nobody else."""
-    contexts, said, asked = [], [], []
+    contexts, heard = [], Heard([], [])
 
     def visit(**options: Any) -> Any:
-        context = browser.new_context(**options)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.set_default_timeout(60_000)
-        tab.on("console", lambda message: said.append(message.text))
-        tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.goto(pages.open)
+        contexts.append(browser.new_context(**options))
+        tab = opened(contexts[-1], pages.open, heard)
         wait_until_ready(tab)
         return tab
 
     yield visit
     for context in contexts:
         context.close()
-    assert not said
-    assert not [url for url in asked if not url.startswith((pages.open, "data:", "blob:"))]
+    assert not heard.said
+    assert not [url for url in heard.asked if not url.startswith((pages.open, "data:", "blob:"))]
 
 
 def wait_until_ready(tab: Any) -> None:
@@ -111,7 +106,7 @@ def test_a_visit(visit, tmp_path):
     every_method_is_compared(tab)
     a_run_comes_back_with_its_view(tab)
     assert tab.evaluate(UNNAMED) == []
-    tab.reload()
+    reload(tab)
     tab.locator("[data-run='2'][aria-current]").wait_for()  # the newest is shown
     assert tab.locator("[data-run]").count() == 2
     delete_all(tab)
@@ -248,7 +243,7 @@ def test_a_picture_to_start_from(visit, pages, tmp_path):
         corner = np.asarray(picture.convert("RGB"))[60, 2]
     assert corner[0] > 180
     assert corner[1:].max() < 90  # what was not painted is still red
-    tab.reload()
+    reload(tab)
     wait_until_ready(tab)
     tab.get_by_role("button", name="Start from a picture of yours").click()
     told.get_by_role("button", name="Remove the picture").click()

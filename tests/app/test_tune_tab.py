@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fresh import DRAWING, python_after
 from small_page import LIMITS, OFFER, SMALL
+from tabs import Heard, opened, reload
 from test_browser import DESK, PHONE, UNNAMED, WIDER, make_it_small
 
 from todome import Plan
@@ -47,17 +48,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def tab(browser: Any, url: str) -> Iterator[Any]:
-    said: list[str] = []
-    context = browser.new_context(viewport=DESK)
-    tab = context.new_page()
-    tab.set_default_timeout(120_000)
-    tab.on("console", lambda message: said.append(message.text))
-    tab.on("pageerror", lambda error: said.append(str(error)))
-    tab.goto(url)
+    context, heard = browser.new_context(viewport=DESK), Heard([], [])
+    tab = opened(context, url, heard, seconds=120)
     tab.locator("#draw:enabled").wait_for()
     yield tab
     context.close()
-    assert not said
+    assert not heard.said
 
 
 def open_tune(tab: Any) -> None:
@@ -116,7 +112,7 @@ def the_file_is_a_plan(tab: Any, tmp_path: Path) -> Plan:
 
 
 def it_is_still_there_after_a_reload(tab: Any) -> None:
-    tab.reload()
+    reload(tab)
     tab.locator("#draw:enabled").wait_for()
     open_tune(tab)
     tab.locator("#tune-result .finding").wait_for()

@@ -248,4 +248,4 @@ def test_plans_are_of_the_shipped_unet(flowers):
 
 def asked_by_name(path: Path) -> tuple[int, str]:
     side, keep = path.stem.split("-")
-    return int(side), f"within {keep} dB"
+    return int(side), f"at least {keep} dB"

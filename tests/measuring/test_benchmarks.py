@@ -211,6 +211,26 @@ def test_plans_against_uniform_factors_and_fewer_steps(script, monkeypatch, tmp_
         assert Plan.load(plan).measured["fingerprint"]
 
 
+def test_plans_with_the_times_of_one_machine_and_the_pictures_of_another(script, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("todome.tools.tuning.sensitivity.FACTORS", (2,))
+    monkeypatch.setattr("todome.tools.tuning.layer_times.FACTORS", (2,))
+    monkeypatch.setattr("todome.tools.tuning.search.ROUNDS", 2)
+    monkeypatch.setattr("todome.tools.tuning.sensitivity.WORTH", -1.0)
+    monkeypatch.setattr("todome.tools.tuning.search.WORTH", -1.0)
+    words = ["--work", tmp_path, "--plans", tmp_path / "plans", "--sizes", 64, "--keep", 15, "--steps", 3]
+    words += ["--calibration", 1, "--held-out", 2, "--batch", 2, "--patience", 0, "--device", "cpu"]
+    plans = script("cpu_plans")
+    for part in ("time", "draw", "finish"):
+        monkeypatch.setattr(sys, "argv", ["cpu_plans.py", part, *map(str, words)])
+        plans.main()
+    plan = Plan.load(tmp_path / "plans/64-15.json")
+    assert plan.measured["psnr"] >= 15
+    assert plan.measured["verdict"] in capsys.readouterr().out
+    assert plan.measured["drawn"]["versions"]["todome"]
+    assert plan.measured.keys() >= {*ABOUT, "speedup", "share", "fingerprint", "weights", "goal"}
+    assert plan.layers == Plan.load(tmp_path / "drawn-64-15.json").layers
+
+
 def test_the_table_and_the_figure_of_plans(script, tmp_path):
     def row(kind: str, name: str, speedup: float, psnr: float, **more: Any) -> dict[str, Any]:
         return {"px": 256, "kind": kind, "name": name, "speedup": speedup, "psnr": psnr, **more}

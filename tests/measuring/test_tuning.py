@@ -17,10 +17,11 @@ from todome import Plan
 from todome.hooks.modules import clocks_on
 from todome.tools.tuning.control import Control
 from todome.tools.tuning.drawings import closeness
-from todome.tools.tuning.layer_times import never_falling
+from todome.tools.tuning.layer_times import FACTORS, is_worth_trying, never_falling
 from todome.tools.tuning.progress import Progress
 from todome.tools.tuning.records import FILE
-from todome.tools.tuning.tuner import Tuner, about_noise
+from todome.tools.tuning.search import Trial
+from todome.tools.tuning.tuner import Tuner, measured_of
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def test_a_speed_that_is_out_of_reach_says_which_one_is_not(run):
 def test_where_attention_costs_nothing_that_is_the_answer(drawn, monkeypatch):
     plan = todome.tune(counting(monkeypatch, 1e9), **SMALL, keep=30)
     assert plan.measured["verdict"].startswith(
-        "Nothing to gain here: with all layers at factor 4 a step would be 1.00x"
+        "Nothing to gain here: with all layers at the largest factor that is tried, a step would be 1.00x"
     )
     assert not drawn
 
@@ -230,6 +231,18 @@ def test_noise_of_times_is_averaged_and_not_taken_for_a_gain(measured, used):
     assert never_falling(measured) == pytest.approx(used)
 
 
+@pytest.mark.parametrize(
+    ("side", "tried"),
+    [(3, [1.5, 2, 3]), (16, [1.5, 2, 3, 4]), (191, [1.5, 2, 3, 4]), (192, [1.5, 2, 3, 4, 6])],
+)
+def test_large_factors_are_for_large_grids(side, tried):
+    assert sorted(factor for factor in FACTORS if is_worth_trying(factor, (side, side))) == tried
+
+
 def test_noise_is_said():
-    assert not about_noise(0.1)
-    assert "times vary by 50%, so do not trust the speed" in about_noise(0.5)
+    trial = Trial({}, [1e-4], 1.234, 0.0)
+    assert measured_of(trial, None, 0.1)["verdict"] == "40.0 dB to dense, 1.23x as fast."
+    assert measured_of(trial, Control(20, 35.0), 0.5)["verdict"] == (
+        "40.0 dB to dense, 1.23x as fast. 20 dense steps are as fast, and 5.0 dB further off. Something else is using "
+        "this machine: times vary by 50%, so do not trust the speed."
+    )

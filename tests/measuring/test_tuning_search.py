@@ -98,6 +98,22 @@ def test_the_first_trial_only_tells_where_to_begin():
     assert 0.7 * first < next(search.errors_to_try(goal)) < 0.9 * first  # a larger step than was missing
 
 
+def test_a_plan_that_another_budget_drew_counts_too():
+    """It does not lead the search: the same call again draws the same plans."""
+    model, goal = Model(1.0, 1.0, 0.0), Goal(40)
+    search = model.search()
+    own = search.run(goal, lambda: True)
+    assert own is not None
+    drawn = [trial.choices for trial in search.trials]
+    lucky = dict.fromkeys(NAMES, (4, 4))
+    search.records.measure({"picture errors": lucky}, lambda: [0.5 * goal.error])
+    search.records.measure({"speed-up": lucky}, lambda: {"speedup": 2.2, "noise": 0.0})
+    search.trials = []
+    assert search.run(goal, lambda: True) == Trial(lucky, [0.5 * goal.error], 2.2, 0.0)
+    assert [trial.choices for trial in search.trials] == drawn
+    assert search.run(Goal(faster=2.2), lambda: False) == Trial(lucky, [0.5 * goal.error], 2.2, 0.0)
+
+
 def test_where_nothing_changes_a_picture_the_fastest_is_taken():
     best = Model(1.0, 0.0, 0.0).search().run(Goal(45), lambda: True)
     assert best is not None

@@ -29,7 +29,7 @@ from .options import (
     parse_size,
 )
 
-KEEP = "The fastest plan whose pictures stay within so many dB of full attention: from 45 no difference is visible."
+KEEP = "The fastest plan whose pictures keep at least so many dB to full attention: from 45 no difference is visible."
 FASTER = "The closest plan that is so many times as fast as full attention, such as 1.5."
 MINUTES = "Stop after so many, with the best plan found until then."
 CALIBRATION = "Pictures to measure single layers with."

@@ -8,7 +8,7 @@ from ...reductions import is_number
 
 @dataclass(frozen=True)
 class Goal:
-    """The fastest plan within `keep` dB of dense, or the closest one that is `faster` times as fast."""
+    """The fastest plan with at least `keep` dB to dense, or the closest one that is `faster` times as fast."""
 
     keep: float | None = None
     faster: float | None = None
@@ -30,4 +30,4 @@ class Goal:
         return 10 ** (-self.keep / 10)
 
     def __str__(self) -> str:
-        return f"within {self.keep:g} dB" if self.keep is not None else f"{self.faster:g}x as fast"
+        return f"at least {self.keep:g} dB" if self.keep is not None else f"{self.faster:g}x as fast"

@@ -1,18 +1,21 @@
 """Time that each layer's attention saves with fewer keys, and the speed of a whole plan, measured on the device."""
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from ...plan import Plan
 from ...reductions import Downsample, Reduction
+from ...tokens.grid import Grid
 from ..measuring.attention_costs import LevelCost, step_times
 from ..measuring.subjects import DenoiserCall
 from ..timing import captured
 from .layers import Choices, Factors, TunedLayers
 
 PATIENCE, ROUNDS = 30.0, 30  # seconds and rounds of timing, at most: everything is chosen by it
-FACTORS = (2, 4, 3, 1.5)  # that layers may have, in the order in which they are tried
+FACTORS = (2, 4, 3, 6, 1.5)  # that layers may have, in the order in which they are tried
+LARGE, LEAST_KEYS = 4, 1024  # factors above this are tried where they leave so many keys
 
 
 class LayerTimes(NamedTuple):
@@ -40,13 +43,17 @@ class LayerTimes(NamedTuple):
 
 def time_levels(call: DenoiserCall, levels: Sequence[LevelCost], patience: float = PATIENCE) -> dict[str, Any]:
     """Speed-up of every level at every factor that it bears, as records keep it."""
-    wanted = [(one, factor) for one in levels for factor in FACTORS if factor <= min(one.grid)]
+    wanted = [(one, factor) for one in levels for factor in FACTORS if is_worth_trying(factor, one.grid)]
     reductions: dict[Reduction, tuple[int, float]] = {
         Downsample([factor if other is one else 1 for other in levels]): (one.level, factor) for one, factor in wanted
     }
     found = step_times(call, list(reductions), preparation(call), patience, ROUNDS)
     rows = [[*reductions[one], speedup] for one, speedup in found.speedups.items()]
     return {"ms": found.ms, "noise": found.noise, "speedups": rows}
+
+
+def is_worth_trying(factor: float, grid: Grid) -> bool:
+    return factor <= min(grid) and (factor <= LARGE or math.prod(grid) / factor**2 >= LEAST_KEYS)
 
 
 def layer_times(found: dict[str, Any], layers: TunedLayers) -> LayerTimes:

@@ -36,6 +36,11 @@ class Records:
     def found_before(self, what: Mapping[str, Any]) -> Any:
         return self.found[key_of(what)]
 
+    def every(self, kind: str) -> dict[str, tuple[Any, Any]]:
+        """All measurements of one kind: of what, and what was found, by a key that other kinds have too."""
+        entries = [(json.loads(key), found) for key, found in self.found.items()]
+        return {key_of(what[kind]): (what[kind], found) for what, found in entries if what.keys() == {kind}}
+
     def measure(self, what: Mapping[str, Any], measure: Callable[[], Any]) -> Any:
         """What was found before, or else what is found now and kept. Both are as JSON gives them back."""
         key = key_of(what)

@@ -6,7 +6,7 @@ What one says of the other is told by the drawings before: the first is of every
 
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -61,7 +61,7 @@ class Search:
     trials: list[Trial] = field(default_factory=list)
 
     def run(self, goal: Goal, may_go_on: Callable[[], bool]) -> Trial | None:
-        """The best trial that reaches the goal; None where none does."""
+        """The best trial that reaches the goal, of these and of the records; None where none does."""
         following = self.run_keep(goal) if goal.keep is not None else self.run_faster(goal)
         least = LEAST_ROUNDS
         if not self.is_measured():
@@ -70,15 +70,24 @@ class Search:
         while choices and len(self.trials) < ROUNDS and (len(self.trials) < least or may_go_on()):
             self.trials.append(self.draw(choices))
             choices = following(self.trials[-1])
-        return self.best(goal)
+        # those of other budgets only now: if they led the search, the same call again would draw other plans
+        return self.best(goal, [*self.trials, *self.drawn_before()])
 
-    def best(self, goal: Goal) -> Trial | None:
+    def best(self, goal: Goal, trials: Sequence[Trial]) -> Trial | None:
         if goal.keep is not None:
-            kept = [trial for trial in self.trials if trial.error <= goal.error]
+            kept = [trial for trial in trials if trial.error <= goal.error]
             # not by the measured speed: the fastest of several would be the luckiest
             return max(kept, key=lambda trial: self.times.speedup(self.layers, trial.choices), default=None)
-        fast = [trial for trial in self.trials if trial.speedup >= (goal.faster or 1)]
+        fast = [trial for trial in trials if trial.speedup >= (goal.faster or 1)]
         return min(fast, key=lambda trial: trial.error, default=None)
+
+    def drawn_before(self) -> Iterator[Trial]:
+        """Every trial of the records, also those of other budgets."""
+        speeds = self.records.every("speed-up")
+        for key, (choices, errors) in self.records.every("picture errors").items():
+            if key in speeds:
+                named = {name: (now, later) for name, (now, later) in choices.items()}
+                yield Trial(named, errors, **speeds[key][1])
 
     def draw(self, choices: Choices) -> Trial:
         plan = self.layers.plan(choices)
@@ -129,7 +138,7 @@ class Search:
 
     def is_faster(self, choices: Choices, goal: Goal) -> bool:
         """Whether it is expected to be faster than the best trial so far."""
-        best = self.best(goal)
+        best = self.best(goal, self.trials)
         saved = partial(self.times.speedup, self.layers)
         return bool(choices) and (best is None or saved(choices) > FASTER * saved(best.choices))
 

@@ -19,7 +19,7 @@ from ...plan import Plan
 from ...reductions import Downsample
 from ..engines import Engine
 from ..machine import about, chip
-from ..measuring.attention_costs import reduced_levels
+from ..measuring.attention_costs import LevelCost, reduced_levels
 from ..measuring.drawing import PictureMaker
 from ..measuring.evaluation import check_parts, name_of, plan_for
 from ..measuring.explanation import NOISY
@@ -28,7 +28,7 @@ from ..measuring.subjects import denoiser_call
 from ..pipelines import EMBEDDED, check_size, denoiser, format_size, open_pipeline, weights_of
 from ..suspending import suspended
 from ..timing import measuring
-from .control import draw_control
+from .control import Control, draw_control
 from .drawings import Drawings, closeness, decibels
 from .goal import Goal
 from .layer_times import FACTORS, PATIENCE, LayerTimes, layer_times, time_levels, time_plan
@@ -39,6 +39,7 @@ from .search import ROUNDS, Search, Trial
 from .sensitivity import Sensitivity, measure_probes, probes
 
 LEAST_GAIN = 1.03  # times as fast, below which there is nothing to gain
+ALIKE = " There was no time to measure single layers, so those of a level are alike: allow more minutes."
 
 
 def tune(
@@ -164,10 +165,16 @@ def opened(model: str, device: str, dtype: str, parts: dict[str, Any]) -> Any:
     return pipe
 
 
-def about_noise(noise: float) -> str:
-    if noise <= NOISY:
-        return ""
-    return f" Something else is using this machine: times vary by {noise:.0%}, so do not trust the speed."
+def measured_of(trial: Trial, control: Control | None, noise: float) -> dict[str, Any]:
+    """What a plan says of its closeness and speed."""
+    found = closeness(trial.errors) | {"speedup": round(trial.speedup, 3), "noise": round(noise, 3)}
+    said = [f"{found['psnr']:.1f} dB to dense, {trial.speedup:.2f}x as fast."]
+    if control is not None:
+        found["control"] = control._asdict()
+        said.append(control.verdict(found["psnr"]))
+    if noise > NOISY:
+        said.append(f"Something else is using this machine: times vary by {noise:.0%}, so do not trust the speed.")
+    return found | {"verdict": " ".join(said)}
 
 
 class Tuner:
@@ -210,10 +217,7 @@ class Tuner:
             self.call = denoiser_call(self.pipe, self.size, self.maker.plan.batch)
             levels = reduced_levels(self.call, Downsample())
             layers = tuned_layers(self.pipe, levels)
-            found = self.records.measure(
-                {"times": list(FACTORS)}, lambda: time_levels(self.call, levels, self.patience)
-            )
-        times = layer_times(found, layers)
+            times = layer_times(self.time_levels(levels), layers)
         if times.bound(layers) < LEAST_GAIN:
             return self.nothing_to_gain(layers, times)
         search = Search(layers, times, Sensitivity(), self.drawings, self.records, self.time_plan)
@@ -221,7 +225,7 @@ class Tuner:
         self.bar.expect("drawing plans", (ROUNDS + 2) * self.search_steps)
         best = search.run(self.goal, lambda: self.may_go_on(search))
         self.bar.show(search)
-        if not search.trials and not self.bar.has_time_for(0):
+        if best is None and not search.trials and not self.bar.has_time_for(0):
             raise invalid_value(
                 "minutes", self.bar.limit / 60, "enough to draw a plan", "Allow more, or fewer pictures"
             )
@@ -234,6 +238,10 @@ class Tuner:
     @property
     def search_steps(self) -> int:
         return self.maker.plan.steps * len(self.drawings.held_out)
+
+    def time_levels(self, levels: Sequence[LevelCost]) -> dict[str, Any]:
+        what = {"times": list(FACTORS)}
+        return self.records.measure(what, lambda: time_levels(self.call, levels, self.patience))
 
     def time_plan(self, plan: Plan) -> dict[str, float]:
         with measuring():
@@ -253,7 +261,7 @@ class Tuner:
 
     def nothing_to_gain(self, layers: TunedLayers, times: LayerTimes) -> Plan:
         text = (
-            f"Nothing to gain here: with all layers at factor {max(FACTORS)} a step would be "
+            "Nothing to gain here: with all layers at the largest factor that is tried, a step would be "
             f"{times.bound(layers):.2f}x as fast."
         )
         return layers.plan({}, **self.about(), speedup=1.0, verdict=text)
@@ -263,17 +271,10 @@ class Tuner:
         if best is None:
             return search.layers.plan({}, **self.about(), speedup=1.0, verdict=self.missed(search))
         control = draw_control(self.drawings, self.records, best.speedup)
-        found = closeness(best.errors) | {"speedup": round(best.speedup, 3)}
-        verdict = f"{found['psnr']:.1f} dB to dense, {best.speedup:.2f}x as fast."
+        found = measured_of(best, control, max(search.times.noise, best.noise))
         if not search.is_measured():
-            verdict += " There was no time to measure single layers, so those of a level are alike: allow more minutes."
-        if control is not None:
-            found["control"] = control._asdict()
-            verdict += f" {control.verdict(found['psnr'])}"
-        noise = max(search.times.noise, best.noise)
-        found |= {"share": self.share(search), "noise": round(noise, 3)}
-        verdict += about_noise(noise)
-        return search.layers.plan(best.choices, **self.about(), **found, verdict=verdict)
+            found["verdict"] += ALIKE
+        return search.layers.plan(best.choices, **self.about(), **found, share=self.share(search))
 
     def missed(self, search: Search) -> str:
         """For a budget that no plan keeps; where a speed was wanted, that is an error."""
@@ -281,9 +282,9 @@ class Tuner:
         if self.goal.keep is not None:
             drawn = f"what was drawn is {', '.join(reached)}. All stays dense."
             if not self.bar.has_time_for(self.search_steps):
-                return f"The time was over before a plan within {self.goal.keep:g} dB was found: {drawn}"
+                return f"The time was over before a plan with {self.goal} was found: {drawn}"
             if len(search.trials) == ROUNDS:
-                return f"No plan within {self.goal.keep:g} dB was found in {ROUNDS} drawings: {drawn}"
+                return f"No plan with {self.goal} was found in {ROUNDS} drawings: {drawn}"
             return f"Nothing to gain at {self.goal.keep:g} dB: {drawn}"
         bound = search.times.bound(search.layers)
         allowed = f"up to about {bound:.2f} on this model, at {format_size(self.size)}, on this machine"

@@ -1,4 +1,4 @@
-"""Plans for a CPU, at sizes at which it would draw for days: its times, and the pictures of a GPU.
+"""Plans for a CPU, at sizes at which it would draw for half a day or more: its times, and the pictures of a GPU.
 
     python benchmarks/cpu_plans.py time --work WORK      # on the CPU: what each level costs there
     python benchmarks/cpu_plans.py draw --work WORK      # on a GPU: the search, with the times of the CPU

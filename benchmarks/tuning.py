@@ -125,6 +125,7 @@ def main() -> None:
             for row in rows_of(tuner_of(pipe, px, options), px, options):
                 key = (row["px"], row["kind"], row["name"])
                 rows = [other for other in rows if (other["px"], other["kind"], other["name"]) != key] + [row]
+                rows.sort(key=lambda row: row["px"])
                 write_json(options.out, {"about": machine, "steps": options.steps, "rows": rows})
                 tqdm.write(f"{px} px, {row['kind']} {row['name']}: {row.get('psnr')} dB, {row['speedup']}x")
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).parents[2]
 SERIES = {  # of the kinds of rows: label, colour, marker, line, place of the names
-    "uniform": ("uniform factors", "#bf8700", "s", "none", {"xytext": (6, -10)}),
+    "uniform": ("uniform factors", "#bf8700", "s", "none", {"xytext": (-6, -10), "ha": "right"}),
     "plan": ("plans of todome tune", "#0b6b57", "o", "-", {"xytext": (5, 5)}),
     "steps": ("fewer dense steps", "#57606a", "D", ":", {"xytext": (-6, -10), "ha": "right"}),
 }
@@ -29,7 +29,7 @@ def draw(axes: plt.Axes, rows: list[dict[str, Any]], title: str) -> None:
         xs, ys, names = zip(*found, strict=True)
         axes.plot(xs, ys, linestyle=line, color=colour, marker=marker, markersize=6, label=label)
         for x, y, name in zip(xs, ys, names, strict=True):
-            axes.annotate(name, (x, y), textcoords="offset points", fontsize=8, color=colour, **place)
+            axes.annotate(name.removesuffix(" steps"), (x, y), textcoords="offset points", fontsize=8, color=colour, **place)
     axes.set(title=title, xlabel="speed-up of a step over dense")
     axes.grid(color="#d0d7de", linewidth=0.6)
     axes.margins(x=0.14, y=0.1)
@@ -48,7 +48,7 @@ def main() -> None:
     for panel, px in zip(axes, sizes, strict=True):
         draw(panel, [row for row in rows if row["px"] == px], f"{px} px")
     axes[0].set_ylabel("PSNR to the dense picture, dB (higher is closer)")
-    axes[-1].legend(frameon=False)
+    axes[0].legend(frameon=False, loc="upper right")
     figure.savefig(out, dpi=110, metadata={"Date": None} if out.suffix == ".svg" else None)
 
 

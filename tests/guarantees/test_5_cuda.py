@@ -13,7 +13,12 @@ from torch.utils.checkpoint import checkpoint
 
 import todome
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),  # what torch says of itself
+    pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning"),  # where its capture is refused
+]
 
 REDUCTIONS = [
     todome.Downsample(factor=2),

@@ -89,6 +89,45 @@ def test_what_is_said_of_the_sizes_of_todo_is_what_was_measured():
     assert f"{from_to(gains)} dB closer than ToMe's" in page
 
 
+def test_what_is_said_of_plans_is_what_was_measured():
+    rows = json.loads((ROOT / "benchmarks/results/tuning-h200.json").read_text())["rows"]
+    page = " ".join((ROOT / "docs/quality.md").read_text().split())
+    plans = {(row["px"], row["keep"]): row for row in rows if row["kind"] == "plan"}
+    uniform = {px: [row for row in rows if (row["px"], row["kind"]) == (px, "uniform")] for px in (256, 512, 768)}
+
+    def faster(px: int, keep: int) -> str:
+        fastest = max(row["speedup"] for row in uniform[px] if row["psnr"] >= keep)
+        return f"{100 * (plans[px, keep]['speedup'] / fastest - 1):.0f}"
+
+    each = [faster(768, keep) for keep in (35, 40, 45, 50)]
+    assert f"plans are {each[0]}, {each[1]}, {each[2]} and {each[3]} % faster than the fastest uniform factors" in page
+    assert f"{faster(512, 40)} % faster for 40 dB and {faster(512, 45)} % for 45 dB, and keep 50 dB" in page
+    assert max(row["psnr"] for row in uniform[512]) < 50
+    assert f"For 35 dB little is gained: {faster(512, 35)} % over factor 4 everywhere" in page
+    assert f"no uniform factor has more than {max(row['psnr'] for row in uniform[256]):.1f}" in page
+    assert "19 dense steps are closer at that speed, by 0.5 dB" in plans.pop((256, 35))["verdict"]
+    gains = {px: [closer_than_steps(row) for key, row in plans.items() if key[0] in px] for px in ((256,), (512, 768))}
+    small, large = map(from_to, gains.values())
+    assert f"by {small} dB at 256 px, by {large} dB at the larger sizes" in page
+
+
+def test_what_is_said_of_plans_for_a_cpu_is_what_was_measured():
+    page = " ".join((ROOT / "docs/quality.md").read_text().split())
+    folder = ROOT / "flowers/src/todome_flowers/plans/cpu"
+    found = [todome.Plan.load(folder / f"{px}-45.json").measured for px in (256, 512, 768)]
+    first, second, third = [f"{one['psnr']:.1f} dB at {one['speedup']:.2f}x at {one['size'][0]} px" for one in found]
+    assert f"there are plans with {first}, {second} and {third}; " in page
+    steps, close = zip(*((one["control"]["steps"], one["control"]["psnr"]) for one in found), strict=True)
+    told = f"{close[0]:.1f}, {close[1]:.1f} and {close[2]:.1f} dB"
+    assert f"{steps[0]}, {steps[1]} and {steps[2]} dense steps are as fast and have {told}." in page
+
+
+def closer_than_steps(plan: dict[str, Any]) -> float:
+    found = re.search(r"dense steps are as fast, and ([0-9.]+) dB further off", plan["verdict"])
+    assert found is not None
+    return float(found[1])
+
+
 def test_the_model_card_quotes_its_metrics():
     metrics = json.loads((ROOT / "flowers/metrics.json").read_text())
     card = (ROOT / "flowers/README.md").read_text()

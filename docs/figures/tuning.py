@@ -29,7 +29,8 @@ def draw(axes: plt.Axes, rows: list[dict[str, Any]], title: str) -> None:
         xs, ys, names = zip(*found, strict=True)
         axes.plot(xs, ys, linestyle=line, color=colour, marker=marker, markersize=6, label=label)
         for x, y, name in zip(xs, ys, names, strict=True):
-            axes.annotate(name.removesuffix(" steps"), (x, y), textcoords="offset points", fontsize=8, color=colour, **place)
+            short = name.removesuffix(" steps")
+            axes.annotate(short, (x, y), textcoords="offset points", fontsize=8, color=colour, **place)
     axes.set(title=title, xlabel="speed-up of a step over dense")
     axes.grid(color="#d0d7de", linewidth=0.6)
     axes.margins(x=0.14, y=0.1)

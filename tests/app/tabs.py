@@ -22,22 +22,27 @@ def opened(context: Any, url: str, heard: Heard, seconds: int = 60) -> Any:
     tab.on("console", lambda message: heard.said.append(message.text))
     tab.on("pageerror", lambda error: heard.said.append(str(error)))
     tab.on("request", lambda request: heard.asked.append(request.url))
-    tab.on("request", requests.add)
-    tab.on("requestfinished", requests.discard)
-    tab.on("requestfailed", requests.discard)
+    tab.on("request", lambda request: requests.add(request))
+    for end in ("requestfinished", "requestfailed"):
+        tab.on(end, lambda request: requests.discard(request))
     tab.goto(url)
     return tab
 
 
-def reload(tab: Any) -> None:
-    """When nothing is under way but the heartbeat of the page: what leaving cuts off is an error in the console."""
+def settle(tab: Any) -> None:
+    """Waits until nothing is under way but the heartbeat of the page: what leaving cuts off is said in the console."""
     for _ in range(400):
-        if not waited_for(tab):
-            break
+        if all("/heartbeat/" in request.url for request in UNDER_WAY[tab]):
+            return
         tab.wait_for_timeout(50)
-    assert not waited_for(tab)
+
+
+def reload(tab: Any) -> None:
+    settle(tab)
     tab.reload()
 
 
-def waited_for(tab: Any) -> list[str]:
-    return [request.url for request in UNDER_WAY[tab] if "/heartbeat/" not in request.url]
+def close(context: Any) -> None:
+    for tab in context.pages:
+        settle(tab)
+    context.close()

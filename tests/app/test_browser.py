@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tabs import Heard, opened, reload
+from tabs import Heard, close, opened, reload
 
 from todome.tools.generate import settings_of
 
@@ -38,7 +38,7 @@ def visit(browser: Any, pages: Any) -> Iterator[Callable[..., Any]]:
 
     yield visit
     for context in contexts:
-        context.close()
+        close(context)
     assert not heard.said
     assert not [url for url in heard.asked if not url.startswith((pages.open, "data:", "blob:"))]
 

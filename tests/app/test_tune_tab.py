@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fresh import DRAWING, python_after
 from small_page import LIMITS, OFFER, SMALL
-from tabs import Heard, opened, reload
+from tabs import Heard, close, opened, reload
 from test_browser import DESK, PHONE, UNNAMED, WIDER, make_it_small
 
 from todome import Plan
@@ -52,7 +52,7 @@ def tab(browser: Any, url: str) -> Iterator[Any]:
     tab = opened(context, url, heard, seconds=120)
     tab.locator("#draw:enabled").wait_for()
     yield tab
-    context.close()
+    close(context)
     assert not heard.said
 
 

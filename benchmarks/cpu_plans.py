@@ -6,15 +6,16 @@
 
 The search is that of `todome tune`, which lets a cluster draw in the same way. A plan says where it was timed and where
 it was drawn. The folder of the work is carried from one machine to the other; single layers that `tuning.py` measured
-on the GPU in the same folder are not measured again.
+on the GPU in that folder are not measured again.
 """
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
-from tuning import tuner_of
+from tuning import add_drawing_options, tuner_of
 
 from todome import Downsample, Plan
 from todome.tools.machine import about
@@ -46,7 +47,7 @@ def time_part(pipe: Any, px: int, options: argparse.Namespace) -> None:
 
 def draw_part(pipe: Any, px: int, options: argparse.Namespace) -> None:
     """Writes the plan that the search finds, with the errors of its pictures and of dense runs of about its time."""
-    tuner = tuner_of(pipe, px, options)
+    tuner = tuner_of(pipe, px, argparse.Namespace(**{**vars(options), "work": own_records(options.work, px)}))
     with measuring():
         layers = tuned_layers(pipe, call_and_levels(pipe, px)[1])
     times = layer_times(json.loads((options.work / f"times-{px}.json").read_text())["found"], layers)
@@ -65,6 +66,13 @@ def draw_part(pipe: Any, px: int, options: argparse.Namespace) -> None:
     found = {"errors": best.errors, "controls": controls(tuner, faster), "share": tuner.share(search), "drawn": drawn}
     layers.plan(best.choices, **found).save(options.work / f"drawn-{px}-{options.keep:g}.json")
     print(f"{px} px: {best.errors}, expected {faster:.2f}x")
+
+
+def own_records(work: Path, px: int) -> Path:
+    """A copy of what `tuning.py` measured: the speeds that are expected of a CPU are no measurements of the GPU."""
+    if (work / str(px)).is_dir() and not (work / "cpu" / str(px)).exists():
+        shutil.copytree(work / str(px), work / "cpu" / str(px))
+    return work / "cpu"
 
 
 def controls(tuner: Tuner, speedup: float) -> list[Control]:
@@ -104,12 +112,8 @@ def main() -> None:
     parser.add_argument("--plans", type=Path, default=Path(), help="where finished plans go")
     parser.add_argument("--sizes", type=int, nargs="+", default=(512, 768))
     parser.add_argument("--keep", type=float, default=45, help="dB")
-    parser.add_argument("--steps", type=int, default=25)
-    parser.add_argument("--calibration", type=int, default=12, help="pictures to measure layers with, at 256 px")
-    parser.add_argument("--held-out", type=int, default=32, help="pictures to measure plans with, at 256 px")
-    parser.add_argument("--batch", type=int, default=16, help="pictures drawn at once, at 256 px")
+    add_drawing_options(parser)
     parser.add_argument("--patience", type=float, default=30, help="seconds of each timing")
-    parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     pipe = open_pipeline(EMBEDDED, options.device)
     pipe.set_progress_bar_config(disable=True)

@@ -99,6 +99,15 @@ def results_so_far(out: Path) -> list[Row]:
     return found["rows"] if weights_of(EMBEDDED).items() <= found.get("about", {}).items() else []
 
 
+def add_drawing_options(parser: argparse.ArgumentParser) -> None:
+    """What `tuner_of` reads, and the device."""
+    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--calibration", type=int, default=12, help="pictures to measure layers with, at 256 px")
+    parser.add_argument("--held-out", type=int, default=32, help="pictures to measure plans with, at 256 px")
+    parser.add_argument("--batch", type=int, default=16, help="pictures drawn at once, at 256 px")
+    parser.add_argument("--device", default="auto")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="where every measurement is kept")
@@ -106,13 +115,9 @@ def main() -> None:
     parser.add_argument("--plans", type=Path, help="a folder for the plans themselves")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--budgets", type=float, nargs="+", default=BUDGETS, help="dB")
-    parser.add_argument("--steps", type=int, default=25)
-    parser.add_argument("--calibration", type=int, default=12, help="pictures to measure layers with, at 256 px")
-    parser.add_argument("--held-out", type=int, default=32, help="pictures to measure plans with, at 256 px")
-    parser.add_argument("--batch", type=int, default=16, help="pictures drawn at once, at 256 px")
+    add_drawing_options(parser)
     parser.add_argument("--patience", type=float, default=1.5, help="seconds of each timing")
     parser.add_argument("--stop-after", type=int, default=0, help="seconds")
-    parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     pipe = open_pipeline(EMBEDDED, options.device)
     pipe.set_progress_bar_config(disable=True)

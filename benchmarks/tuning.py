@@ -54,19 +54,23 @@ def tuner_of(pipe: Any, px: int, options: argparse.Namespace) -> Tuner:
 
 def rows_of(tuner: Tuner, px: int, options: argparse.Namespace) -> Iterator[Row]:
     for keep in options.budgets:
-        tuner.goal = Goal(keep)
-        yield plan_row(px, keep, tuner.run(), options.plans)
+        tuned(tuner, keep)
+    for keep in options.budgets:  # again, when all are drawn: a plan of one budget may be the best for another
+        yield plan_row(px, keep, tuned(tuner, keep), options.plans)
     with measuring():
         grid = max(level.grid for level in reduced_levels(tuner.call, Downsample()))
-    for factors in UNIFORM:
-        if not is_worth_trying(factors[0], grid):
-            continue
+    for factors in (one for one in UNIFORM if is_worth_trying(one[0], grid)):
         yield uniform_row(tuner, px, factors)
     for steps in sorted({round(tuner.maker.plan.steps * one / 25) for one in CONTROLS}, reverse=True):
         what = {"picture errors, dense steps": steps}
         errors = tuner.records.measure(what, lambda steps=steps: tuner.drawings.picture_errors(None, steps))
         faster = round(tuner.maker.plan.steps / steps, 3)
         yield {"px": px, "kind": "steps", "name": f"{steps} steps", "speedup": faster, **closeness(errors)}
+
+
+def tuned(tuner: Tuner, keep: float) -> Plan:
+    tuner.goal = Goal(keep)
+    return tuner.run()
 
 
 def plan_row(px: int, keep: float, plan: Plan, folder: Path | None) -> Row:

@@ -8,8 +8,9 @@ import pytest
 import todome_flowers
 import torch
 import typer
-from pages import PAGES, Snippet, command_lines, fenced, inline_commands, words
+from pages import PAGES, ROOT, Snippet, command_lines, fenced, inline_commands, words
 from typer.testing import CliRunner
+from zoo import small_unet, tiny_pipeline
 
 import todome
 from todome.tools.commands import app
@@ -52,6 +53,15 @@ def test_snippets_run(page: str, reader: dict[str, Any], small_world: Path, patc
             assert reduced(patches[-1]), snippet
         for name in re.findall(r'(?:save\(|export_to_gif\(frames, )"([^"]+)"', snippet.text):
             assert (small_world / name).stat().st_size, name
+
+
+def test_readme_snippet_runs(capsys):
+    """The one that uses what is there; the other one downloads a model."""
+    snippets = [part.split("```")[0] for part in (ROOT / "README.md").read_text().split("```python\n")[1:]]
+    pipe = tiny_pipeline(unet=small_unet())
+    exec(snippets[1], {"todome": todome, "pipe": pipe, "unet": pipe.unet, "scheduler": pipe.scheduler})
+    assert "level 1" in capsys.readouterr().out
+    assert "step" not in vars(pipe.scheduler)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -19,7 +19,7 @@ from ...plan import Plan
 from ...reductions import Downsample
 from ..engines import Engine
 from ..machine import about, chip
-from ..measuring.attention_costs import LevelCost, reduced_levels
+from ..measuring.attention_costs import reduced_levels
 from ..measuring.drawing import PictureMaker
 from ..measuring.evaluation import check_parts, name_of, plan_for
 from ..measuring.explanation import NOISY
@@ -217,7 +217,9 @@ class Tuner:
             self.call = denoiser_call(self.pipe, self.size, self.maker.plan.batch)
             levels = reduced_levels(self.call, Downsample())
             layers = tuned_layers(self.pipe, levels)
-            times = layer_times(self.time_levels(levels), layers)
+            what = {"times": list(FACTORS)}
+            found = self.records.measure(what, lambda: time_levels(self.call, levels, self.patience))
+        times = layer_times(found, layers)
         if times.bound(layers) < LEAST_GAIN:
             return self.nothing_to_gain(layers, times)
         search = Search(layers, times, Sensitivity(), self.drawings, self.records, self.time_plan)
@@ -238,10 +240,6 @@ class Tuner:
     @property
     def search_steps(self) -> int:
         return self.maker.plan.steps * len(self.drawings.held_out)
-
-    def time_levels(self, levels: Sequence[LevelCost]) -> dict[str, Any]:
-        what = {"times": list(FACTORS)}
-        return self.records.measure(what, lambda: time_levels(self.call, levels, self.patience))
 
     def time_plan(self, plan: Plan) -> dict[str, float]:
         with measuring():

@@ -42,4 +42,7 @@ def answer(url: str, number: int, data: Any, session: str = "someone", address: 
 
 
 def drawn(url: str, form: Form, session: str = "someone") -> str:
+    """All that is said to somebody who draws. What shows that it was drawn is the name of its file:
+    whoever is refused, and has no pictures yet, is shown those of the example.
+    """
     return answer(url, event_of(url, "draw"), [*form], session)

@@ -6,7 +6,9 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from .errors import invalid_value
@@ -65,6 +67,7 @@ class Plan(Reduction):
         if not self.layers:
             raise invalid_value("layers", self.layers, "a factor for each layer", "Tune the model again: todome tune")
         object.__setattr__(self, "layers", {name: checked(name, layer) for name, layer in self.layers.items()})
+        check_measured(self.measured)
         self._check_common("switch")
 
     @property
@@ -140,12 +143,10 @@ class Plan(Reduction):
         layers = {name: layer._asdict() for name, layer in self.layers.items()}
         own = {name: getattr(self, name) for name in ("switch", "start", "stop", "seed")}
         text = json.dumps({"todome_plan": SCHEMA, **own, "layers": layers, "measured": self.measured}, indent=1)
-        beside = Path(f"{path}.part")
-        try:
-            beside.write_text(text + "\n", encoding="utf-8")
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        with TemporaryDirectory(prefix=".", suffix=".part", dir=Path(path).parent) as own_folder:  # writers do not meet
+            unfinished = Path(own_folder, "plan.json")
+            unfinished.write_text(text + "\n", encoding="utf-8")
+            unfinished.replace(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Plan":
@@ -162,7 +163,7 @@ class Plan(Reduction):
             layers = {name: PlannedLayer(**layer) for name, layer in found["layers"].items()}
             own = {name: found[name] for name in ("switch", "start", "stop", "seed")}
             return cls(layers, **own, measured=found.get("measured", {}))
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise not_a_plan(path, f"a part of it is missing or broken ({error})") from error
 
 
@@ -173,9 +174,29 @@ def factor_list(factors: Sequence[float]) -> str:
 
 def checked(name: str, layer: PlannedLayer) -> PlannedLayer:
     now, later = as_tuple(Downsample((layer.factor, layer.later)).factor)  # refuses what is no factor
-    if not is_number(layer.tokens) or layer.tokens < 1:
-        raise invalid_value(f"tokens of {name}", layer.tokens, "a number of at least 1", "Make the plan again")
+    remedy = "Make the plan again"
+    if not is_count(layer.tokens):
+        raise invalid_value(f"tokens of {name}", layer.tokens, "a whole number of at least 1", remedy)
+    if not isinstance(layer.width, (list, tuple)) or not all(map(is_count, layer.width)):
+        raise invalid_value(f"width of {name}", layer.width, "whole numbers of at least 1", remedy)
     return PlannedLayer(now, later, int(layer.tokens), tuple(map(int, layer.width)))
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 1
+
+
+def check_measured(measured: Any) -> None:
+    """What is read of a plan's measurements is of the kind that is expected; the rest is for people."""
+    remedy = "Make the plan again"
+    if not isinstance(measured, Mapping):
+        raise invalid_value("measured", measured, "what was measured, by name", remedy)
+    for name in ("psnr", "speedup"):
+        if not is_number(measured.get(name, 0)):
+            raise invalid_value(f"measured {name}", measured[name], "a number", remedy)
+    size = measured.get("size", (1, 1))
+    if not isinstance(size, (list, tuple)) or len(size) != 2 or not all(map(is_count, size)):
+        raise invalid_value("measured size", size, "width and height in pixels", remedy)
 
 
 def not_a_plan(path: Any, why: str) -> ValueError:

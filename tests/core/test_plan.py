@@ -3,11 +3,16 @@
 import copy
 import json
 import pickle
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from todome import Plan
 from todome.plan import PlannedLayer
@@ -33,6 +38,14 @@ def test_a_plan_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     (tmp_path / "plan.json" / "kept").mkdir(parents=True)
     with pytest.raises(OSError, match=r"plan\.json"):
         Plan(LAYERS).save(tmp_path / "plan.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_many_threads_save_a_plan_in_one_file(tmp_path):
+    plans = [replace(Plan(LAYERS), seed=seed) for seed in range(100)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda plan: plan.save(tmp_path / "plan.json"), plans))
+    assert Plan.load(tmp_path / "plan.json") in plans
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
@@ -108,6 +121,54 @@ def test_a_file_that_is_no_plan_is_refused_with_the_reason(tmp_path, change, sai
     assert "todome tune" in str(error.value)
 
 
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where every part of a JSON value is."""
+    yield place
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from places(part, (*place, key))
+
+
+def replaced(value: Any, place: tuple[Any, ...], new: Any) -> Any:
+    if not place:
+        return new
+    changed = value.copy()
+    changed[place[0]] = replaced(value[place[0]], place[1:], new)
+    return changed
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+ANYTHING = st.recursive(LEAVES, lambda some: st.lists(some, max_size=3) | st.dictionaries(st.text(max_size=3), some))
+SAVED = json.loads(
+    json.dumps(
+        {
+            "todome_plan": 1,
+            "layers": {name: layer._asdict() for name, layer in LAYERS.items()},
+            **{"switch": 0.5, "start": 0.0, "stop": 1.0, "seed": 0},
+            "measured": {"psnr": 45.2, "speedup": 1.3, "size": [256, 256], "verdict": "good"},
+        }
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("plans") / "plan.json"
+
+
+@given(place=st.sampled_from(list(places(SAVED))), new=ANYTHING)
+def test_a_file_with_anything_in_it_is_a_plan_or_is_refused(file, place, new):
+    file.write_text(json.dumps(replaced(SAVED, place, new)))
+    try:
+        plan = Plan.load(file)
+    except ValueError as error:
+        assert str(error).startswith(f"{file} is not a plan: ")
+        return
+    assert str(plan).startswith("Plan: ")
+    plan.save(file)
+    assert Plan.load(file) == plan
+
+
 two: Any = "2"
 
 
@@ -117,6 +178,7 @@ two: Any = "2"
         (PlannedLayer(0.5, 1, 64, ()), "factor=(0.5, 1) cannot be used"),
         (PlannedLayer(two, 1, 64, ()), "factor=('2', 1) cannot be used"),
         (PlannedLayer(2, 1, 0, ()), "tokens of up.1.0=0 cannot be used"),
+        (PlannedLayer(2, 1, 64, (8, 0)), "width of up.1.0=(8, 0) cannot be used. Allowed: whole numbers of at least 1"),
     ],
 )
 def test_bad_layers_are_refused(layer, said):
@@ -128,6 +190,20 @@ def test_bad_layers_are_refused(layer, said):
 def test_an_empty_plan_is_refused():
     with pytest.raises(ValueError, match=r"layers=\{\} cannot be used"):
         Plan({})
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        ([45.2], "measured=[45.2] cannot be used. Allowed: what was measured, by name"),
+        ({"psnr": "good"}, "measured psnr='good' cannot be used. Allowed: a number"),
+        ({"size": 256}, "measured size=256 cannot be used. Allowed: width and height in pixels"),
+    ],
+)
+def test_measurements_of_another_kind_are_refused(measured: Any, said: str):
+    with pytest.raises(ValueError, match="cannot be used") as error:
+        Plan(LAYERS, measured=measured)
+    assert said in str(error.value)
 
 
 @pytest.mark.parametrize("field", ["switch", "start", "stop"])

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from diffusers import StableDiffusionControlNetPipeline
 from PIL import Image
 from small_evaluation import BATCHES, PLAN, SIZE, refusal
-from zoo import small_unet, talking, tiny_pipeline
+from zoo import controlnet, small_unet, talking, tiny_pipeline
 
 import todome
 from todome import Downsample
@@ -63,6 +64,20 @@ def test_a_bare_model_is_refused():
     allowed = "Allowed: the folder of a pipeline, a hub id, or a pipeline of diffusers that is open."
     told = f"model='UNet2DConditionModel' cannot be used. {allowed} Pass the pipeline that calls it."
     assert refusal(lambda: todome.evaluate(small_unet(), ["a rose"]), TypeError) == told
+
+
+@pytest.mark.parametrize("measure", [todome.evaluate, lambda *given: todome.tune(*given, keep=40)])
+def test_what_draws_from_pictures_is_refused(measure: Any):
+    pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=controlnet())
+    name, allowed = "StableDiffusionControlNetPipeline", "Allowed: a pipeline that makes a picture from a text."
+    told = f"model='{name}' cannot be used. {allowed} {name} makes something else, or from something else."
+    assert refusal(lambda: measure(pipe, ["a rose", "a tulip"])) == told
+
+
+@pytest.mark.parametrize("measure", [todome.evaluate, lambda *given: todome.tune(*given, keep=40)])
+def test_a_single_text_is_not_taken_for_a_list(measure: Any):
+    told = "prompts='a rose' cannot be used. Allowed: a list of texts. Put it into one: prompts=[...]."
+    assert refusal(lambda: measure("todome-flowers", "a rose"), TypeError) == told
 
 
 def test_parts_for_a_pipeline_that_is_open_are_refused(flowers):

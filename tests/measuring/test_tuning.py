@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from small_tuning import PROMPTS, SMALL, counting
 from zoo import small_unet
 
@@ -21,7 +23,7 @@ from todome.tools.tuning.layer_times import FACTORS, is_worth_trying, never_fall
 from todome.tools.tuning.progress import Progress
 from todome.tools.tuning.records import FILE
 from todome.tools.tuning.search import Trial
-from todome.tools.tuning.tuner import Tuner, measured_of
+from todome.tools.tuning.tuner import Tuner, measured_of, prompts_apart
 
 
 @pytest.fixture
@@ -51,20 +53,24 @@ def run(pipe: Any, tuned: tuple[Path, Plan], tmp_path: Path) -> Any:
     return lambda **changes: todome.tune(pipe, **{**SMALL, "out": tmp_path / "run", **changes})
 
 
-def drawn_again(pipe: Any, plan: Plan | None) -> torch.Tensor:
-    """The held-out pictures, by a user of the pipeline and of `apply`."""
+def drawn_again(pipe: Any, plan: Plan | None, prompts: dict[int, str]) -> torch.Tensor:
+    """Pictures of some seeds and prompts, by a user of the pipeline and of `apply`."""
     todome.remove(pipe) if plan is None else todome.apply(pipe, plan)
-    noise = [torch.Generator().manual_seed(number) for number in (1, 2)]
-    size = {"height": 32, "width": 32, "num_inference_steps": 4}
-    pictures = [pipe(PROMPTS[i + 1], generator=noise[i], output_type="pt", **size).images for i in range(2)]
+    size = {"height": 32, "width": 32, "num_inference_steps": 4, "output_type": "pt"}
+    noise = {seed: torch.Generator().manual_seed(seed) for seed in prompts}
+    pictures = [pipe(prompt, generator=noise[seed], **size).images for seed, prompt in prompts.items()]
     todome.remove(pipe)
     return torch.cat(pictures)
 
 
+HELD_OUT, OTHERS = {1: PROMPTS[1], 2: PROMPTS[2]}, {3: PROMPTS[3], 4: PROMPTS[1]}
+
+
 def test_the_plan_keeps_the_budget_where_a_user_draws_with_it(pipe, run):
     plan = run(keep=30)
-    error = (drawn_again(pipe, plan) - drawn_again(pipe, None)).square().mean().item()
-    assert plan.measured["psnr"] == pytest.approx(-10 * math.log10(error), abs=0.02)
+    for prompts, found in [(HELD_OUT, plan.measured), (OTHERS, plan.measured["others"])]:
+        error = (drawn_again(pipe, plan, prompts) - drawn_again(pipe, None, prompts)).square().mean().item()
+        assert found["psnr"] == pytest.approx(-10 * math.log10(error), abs=0.02)
     assert plan.measured["psnr"] >= 30
     assert plan.measured["speedup"] > 1.05
     assert any(layer.factor > 1 or layer.later > 1 for layer in plan.layers.values())
@@ -80,6 +86,15 @@ def test_a_plan_says_what_it_was_measured_on(run, tmp_path):
     assert found["worst"] <= found["low"] <= found["high"]
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json").measured == found
+
+
+def test_without_time_no_other_pictures_check_the_plan(run, tuned, tmp_path, monkeypatch):
+    known = [line for line in (tuned[0] / FILE).read_text().splitlines() if "others" not in line]
+    (tmp_path / "run" / FILE).write_text("\n".join(known))
+    monkeypatch.setattr(Progress, "has_time_for", lambda *_: False)
+    plan = run(keep=30)
+    assert plan == tuned[1]
+    assert tuned[1].measured.keys() - plan.measured.keys() == {"others"}
 
 
 def test_a_step_is_timed_with_as_many_pictures_as_are_drawn_at_once(pipe):
@@ -190,7 +205,8 @@ def test_without_time_for_single_layers_those_of_a_level_are_alike(run, monkeypa
         ({"keep": 40, "held_out": 0}, "held_out=0 cannot be used"),
         ({"keep": 40, "width": None}, "(height, width)=(32, None) cannot be used. Allowed: both or none"),
         ({"keep": 40, "width": 33}, "Width 33 does not work: this model needs multiples of 8"),
-        ({"keep": 40, "prompts": []}, "prompts=[] cannot be used. Allowed: at least one"),
+        ({"keep": 40, "prompts": []}, "prompts=[] cannot be used. Allowed: at least two: some that layers are measured"),
+        ({"keep": 40, "prompts": ["a", "a"]}, "prompts=['a', 'a'] cannot be used. Allowed: at least two"),
         ({"keep": 40, "prompts": None}, "Pass prompts=[...], or --prompts FILE"),
         ({"keep": 40, "vae": "vae"}, "vae='vae' cannot be used. Allowed: None, where the pipeline is open. Load it"),
     ],
@@ -219,6 +235,18 @@ def test_closeness_is_that_of_the_mean_error():
     assert closeness([0.0])["psnr"] == 100
 
 
+@given(st.lists(st.text(), min_size=2, max_size=12, unique=True), st.integers(1, 5), st.integers(1, 4))
+def test_no_prompt_that_layers_are_measured_with_is_held_out(prompts: list[str], calibration: int, held_out: int):
+    found = prompts_apart(prompts, calibration, held_out)
+    assert len(found) == calibration + 2 * held_out
+    first, others = {*found[:calibration]}, {*found[calibration:]}
+    assert first
+    assert not first & others
+    assert len(others) == min(2 * held_out, len(prompts) - len(first))
+    if len(prompts) >= 2 * calibration:
+        assert len(first) == calibration
+
+
 @pytest.mark.parametrize(
     ("measured", "used"),
     [
@@ -237,6 +265,17 @@ def test_noise_of_times_is_averaged_and_not_taken_for_a_gain(measured, used):
 )
 def test_large_factors_are_for_large_grids(side, tried):
     assert sorted(factor for factor in FACTORS if is_worth_trying(factor, (side, side))) == tried
+
+
+def test_what_other_pictures_have_is_said():
+    trial, said = Trial({}, [1e-4], 1.234, 0.0), "40.0 dB to dense, 1.23x as fast. 37.0 dB on 2 other pictures, which"
+    found = measured_of(trial, None, 0.0, [1e-4, 3e-4], keep=35)
+    assert found["verdict"] == f"{said} did not choose the plan."
+    assert found["others"]["worst"] == 35.23
+    assert measured_of(trial, None, 0.0, [1e-4, 3e-4], keep=40)["verdict"] == (
+        f"{said} did not choose the plan. Pictures differ: ask for more, or hold out more of them, to keep the budget "
+        "on most."
+    )
 
 
 def test_noise_is_said():

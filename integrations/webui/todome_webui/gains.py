@@ -47,7 +47,7 @@ def planned_gain(file: str) -> str:
     except ValueError as error:
         return html.escape(str(error))
     found = plan.measured
-    where = f" Measured at {' x '.join(map(str, found['size']))} on {found['device']}." if "size" in found else ""
+    where = f" Measured at {' x '.join(map(str, found['size']))} on {found['device']}." if {"size", "device"} <= found.keys() else ""
     return html.escape(f"{plan}.{where}")
 
 

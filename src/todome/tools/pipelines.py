@@ -106,7 +106,8 @@ def first_sentence(error: Exception) -> str:
 
 def check_text_to_image(pipe: Any, model: str) -> None:
     options = inspect.signature(pipe.__call__).parameters
-    if "prompt" not in options or "num_frames" in options or denoiser(pipe) is None:
+    from_picture = "image" in options and getattr(pipe, "unet", None) is not None  # some transformers can do without
+    if "prompt" not in options or "num_frames" in options or from_picture or denoiser(pipe) is None:
         remedy = f"{type(pipe).__name__} makes something else, or from something else"
         raise invalid_value("model", model, "a pipeline that makes a picture from a text", remedy)
 

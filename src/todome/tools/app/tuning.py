@@ -14,7 +14,7 @@ from ..tuning.goal import Goal
 from ..tuning.layers import DENSE
 from ..tuning.progress import Progress
 from ..tuning.search import LEAST, Search, Trial
-from ..tuning.tuner import carry_out
+from ..tuning.tuner import carry_out, prompts_apart
 from .form import Extras, Form, Offer
 from .limits import Limits, check_choice, check_number, check_text
 from .models import Models
@@ -45,7 +45,7 @@ class TuneForm(NamedTuple):
         prompts = [line.strip() for line in lines if line.strip()] or list(
             FLOWERS if settings.model == EMBEDDED else ()
         )
-        if len(prompts) <= CALIBRATION:
+        if len(set(prompts)) < 2:
             raise ValueError("Prompts are missing: write at least two, on a line each. Some are held out to check.")
         goal = Goal(keep) if close else Goal(faster=faster)
         return TuneOrder(settings, goal, tuple(prompts), minutes, form.extras(offer, None))
@@ -165,7 +165,7 @@ def tune_model(order: TuneOrder, folder: Path, models: Models, job: Job) -> Tune
     pipe = models.pipeline(settings, extras)
     drawn = plan_for(
         settings.model,
-        order.prompts,
+        prompts_apart(order.prompts, CALIBRATION, HELD_OUT),
         sizes=(settings.size,),
         steps=settings.steps,
         guidance=settings.guidance,

@@ -82,6 +82,8 @@ def figures(tuned: Tuned) -> list[views.Figure]:
     if "psnr" not in found:
         return []
     spread = f"the worst of {found['pictures']} pictures has {found['worst']:.1f} dB"
+    if "others" in found:
+        spread += f"; {found['others']['pictures']} other pictures have {found['others']['psnr']:.1f} dB"
     rows = [
         views.Figure("Close", f"{found['psnr']:.1f} dB", f"to full attention, of the mean error; {spread}"),
         views.Figure("Speed", f"{found['speedup']:.2f}x", "of a step with full attention, timed here"),

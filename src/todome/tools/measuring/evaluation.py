@@ -22,7 +22,7 @@ from ...errors import invalid_value
 from ...patch import is_pipeline
 from ..engines import Engine
 from ..engines.here import Here
-from ..pipelines import EMBEDDED
+from ..pipelines import EMBEDDED, check_text_to_image
 from ..settings import Settings, recommended_settings
 from ..suspending import suspended
 from .comparing import InceptionFile, PictureMetrics, find_inception, find_lpips
@@ -85,6 +85,7 @@ def name_of(pipe: Any) -> str:
     if not is_pipeline(pipe):
         allowed = "the folder of a pipeline, a hub id, or a pipeline of diffusers that is open"
         raise invalid_value("model", type(pipe).__name__, allowed, "Pass the pipeline that calls it", TypeError)
+    check_text_to_image(pipe, type(pipe).__name__)
     return str(getattr(pipe.config, "_name_or_path", None) or type(pipe).__name__)
 
 
@@ -105,6 +106,8 @@ def plan_for(model: str = EMBEDDED, prompts: Sequence[str] | None = None, **give
         **given: The other fields of Plan; None is as good as nothing.
     """
     check_fields(given)
+    if isinstance(prompts, str):
+        raise invalid_value("prompts", prompts, "a list of texts", "Put it into one: prompts=[...]", TypeError)
     if prompts is None and model != EMBEDDED:
         raise invalid_value(
             "prompts", None, f"texts; only {EMBEDDED} has its own", "Pass prompts=[...], or --prompts FILE"

@@ -70,12 +70,13 @@ class ErrorWorker:
 
 
 class Drawings:
-    """The drawings of a tuning: those to calibrate with, as latents of cheap runs, and those that are held out."""
+    """The drawings of a tuning: to calibrate with, as latents of cheap runs; held out, to choose a plan; to check it."""
 
     def __init__(
         self, maker: PictureMaker, calibration: range, held_out: range, cheap_steps: int, engine: Engine | None = None
     ) -> None:
         self.maker, self.calibration, self.held_out, self.cheap_steps = maker, calibration, held_out, cheap_steps
+        self.others = range(held_out.stop, held_out.stop + len(held_out))  # which choose no plan: they check it
         self.engine, self.worker = engine or Here([str(maker.device)]), ErrorWorker(maker)
         self.on_steps: Callable[[int], Any] = lambda steps: None  # told how many steps were drawn
 
@@ -102,10 +103,12 @@ class Drawings:
         for number, errors in self.errors([Drawing(Method("plan", reduction=plan), *common) for plan in plans]):
             yield number, statistics.fmean(errors)
 
-    def picture_errors(self, reduction: Reduction | None, steps: int | None = None) -> list[float]:
+    def picture_errors(
+        self, reduction: Reduction | None, steps: int | None = None, numbers: range | None = None
+    ) -> list[float]:
         """The mean squared difference of each held-out picture, with a plan, another reduction, or fewer steps."""
         whole = self.maker.plan.steps
-        wanted = Drawing(Method("plan", reduction=reduction), self.held_out, steps or whole, whole, "pt")
+        wanted = Drawing(Method("plan", reduction=reduction), numbers or self.held_out, steps or whole, whole, "pt")
         ((_, errors),) = self.errors([wanted])
         return errors
 

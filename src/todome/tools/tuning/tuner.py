@@ -39,6 +39,7 @@ from .search import ROUNDS, Search, Trial
 from .sensitivity import Sensitivity, measure_probes, probes
 
 LEAST_GAIN = 1.03  # times as fast, below which there is nothing to gain
+AROUND = 4  # drawings beside those of the search: dense, fewer steps, and two of other pictures
 ALIKE = " There was no time to measure single layers, so those of a level are alike: allow more minutes."
 
 
@@ -74,8 +75,8 @@ def tune(
     Args: Important
         model: The folder of a pipeline, a .safetensors checkpoint, a hub id, or a pipeline that is open, which is left
             as it was.
-        prompts: What to draw, as users of the model would; more than `calibration` of them, so that others are held
-            out. The embedded model has its own.
+        prompts: What to draw, as users of the model would: at least two, better ten or more. Those that layers are
+            measured with are not those that plans are measured with. The embedded model has its own.
         height: Of the pictures, in pixels.
         width: Of the pictures, in pixels.
         keep: dB to dense that the mean error must keep: from 45 no difference is visible, from 35 it is hard to see.
@@ -108,13 +109,12 @@ def tune(
     asked = {"sizes": sizes, "steps": steps, "guidance": guidance, "scheduler": scheduler, "seed": seed}
     drawn = plan_for(name, prompts, **asked, **parts)
     check_parts(drawn, None if isinstance(model, str) else model)
-    if not drawn.prompts:
-        raise invalid_value("prompts", drawn.prompts, "at least one", "Say what to draw")
+    apart = prompts_apart(drawn.prompts, calibration, held_out)
+    drawn = replace(drawn, prompts=apart, batch=batch, pictures=calibration + held_out)
     if engine is not None and engine.remote and not isinstance(model, str):
         allowed = "the folder of a pipeline, a checkpoint or a hub id, with an engine in other processes"
         raise invalid_value("model", type(model).__name__, allowed, "Name what each of them is to open", TypeError)
     pipe = opened(model, device, dtype, parts) if isinstance(model, str) else model
-    drawn = replace(drawn, batch=batch, pictures=calibration + held_out)
     bar = Progress(minutes, progress)
     return carry_out(pipe, drawn, goal, calibration, None if out is None else Path(out), bar, engine)
 
@@ -131,7 +131,8 @@ def carry_out(
     """Tunes a pipeline, which is left as it was.
 
     Args:
-        drawn: What is drawn, as evaluations plan it: `calibration` pictures, and those that are held out.
+        drawn: What is drawn, as evaluations plan it: `calibration` pictures, and those that are held out, whose
+            prompts are others (`prompts_apart`).
         folder: Keeps every measurement.
         bar: Shows how far it is, and ends it when its time is over.
         engine: Who draws; this process unless given.
@@ -145,6 +146,17 @@ def carry_out(
             return Tuner(pipe, maker, goal, calibration, folder, bar, engine).run()
         finally:
             bar.close()
+
+
+def prompts_apart(prompts: Sequence[str], calibration: int, held_out: int) -> list[str]:
+    """A prompt for each picture: to calibrate with, held out, and to check. Those of the first are not used again."""
+    different = list(dict.fromkeys(prompts))
+    if len(different) < 2:
+        allowed = "at least two: some that layers are measured with, others that plans are measured with"
+        raise invalid_value("prompts", list(prompts), allowed, "Name what users of the model draw")
+    first = min(calibration, len(different) // 2)
+    parts = (different[:first], calibration), (different[first:], 2 * held_out)
+    return [part[i % len(part)] for part, count in parts for i in range(count)]
 
 
 def check_counts(**counts: Any) -> None:
@@ -165,10 +177,22 @@ def opened(model: str, device: str, dtype: str, parts: dict[str, Any]) -> Any:
     return pipe
 
 
-def measured_of(trial: Trial, control: Control | None, noise: float) -> dict[str, Any]:
-    """What a plan says of its closeness and speed."""
+def measured_of(
+    trial: Trial, control: Control | None, noise: float, others: Sequence[float] = (), keep: float | None = None
+) -> dict[str, Any]:
+    """What a plan says of its closeness and speed.
+
+    Args:
+        others: The errors of pictures that did not choose the plan, where they were drawn.
+        keep: The budget in dB, where that was the goal.
+    """
     found = closeness(trial.errors) | {"speedup": round(trial.speedup, 3), "noise": round(noise, 3)}
     said = [f"{found['psnr']:.1f} dB to dense, {trial.speedup:.2f}x as fast."]
+    if others:
+        found["others"] = closeness(others)
+        said.append(f"{found['others']['psnr']:.1f} dB on {len(others)} other pictures, which did not choose the plan.")
+        if keep is not None and found["others"]["psnr"] < keep:
+            said.append("Pictures differ: ask for more, or hold out more of them, to keep the budget on most.")
     if control is not None:
         found["control"] = control._asdict()
         said.append(control.verdict(found["psnr"]))
@@ -224,7 +248,7 @@ class Tuner:
             return self.nothing_to_gain(layers, times)
         search = Search(layers, times, Sensitivity(), self.drawings, self.records, self.time_plan)
         self.measure_layers(search)
-        self.bar.expect("drawing plans", (ROUNDS + 2) * self.search_steps)
+        self.bar.expect("drawing plans", (ROUNDS + AROUND) * self.search_steps)
         best = search.run(self.goal, lambda: self.may_go_on(search))
         self.bar.show(search)
         if best is None and not search.trials and not self.bar.has_time_for(0):
@@ -250,7 +274,7 @@ class Tuner:
         wanted = probes(search.layers, search.times)
         each = self.drawings.cheap_steps * len(self.drawings.calibration)
         reserve = 3  # plans that are to be drawn and timed
-        self.bar.expect("layers", len(wanted) * each + (ROUNDS + 2) * self.search_steps)
+        self.bar.expect("layers", len(wanted) * each + (ROUNDS + AROUND) * self.search_steps)
         self.bar.show(search)
         for _ in measure_probes(wanted, search.layers, self.drawings, self.records, search.sensitivity):
             self.bar.show(search)
@@ -269,10 +293,19 @@ class Tuner:
         if best is None:
             return search.layers.plan({}, **self.about(), speedup=1.0, verdict=self.missed(search))
         control = draw_control(self.drawings, self.records, best.speedup)
-        found = measured_of(best, control, max(search.times.noise, best.noise))
+        noise = max(search.times.noise, best.noise)
+        found = measured_of(best, control, noise, self.errors_of_others(search, best), self.goal.keep)
         if not search.is_measured():
             found["verdict"] += ALIKE
         return search.layers.plan(best.choices, **self.about(), **found, share=self.share(search))
+
+    def errors_of_others(self, search: Search, best: Trial) -> list[float]:
+        """Of pictures that did not choose the plan, whose closeness is not the luckiest; none without time for them."""
+        what = {"picture errors, others": best.choices}
+        if what not in self.records and not self.bar.has_time_for(2 * self.search_steps):
+            return []
+        plan, others = search.layers.plan(best.choices), self.drawings.others
+        return self.records.measure(what, lambda: self.drawings.picture_errors(plan, numbers=others))
 
     def missed(self, search: Search) -> str:
         """For a budget that no plan keeps; where a speed was wanted, that is an error."""

@@ -183,7 +183,7 @@ def checked(name: str, layer: PlannedLayer) -> PlannedLayer:
 
 
 def is_count(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def check_measured(measured: Any) -> None:

@@ -139,16 +139,15 @@ def replaced(value: Any, place: tuple[Any, ...], new: Any) -> Any:
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
 ANYTHING = st.recursive(LEAVES, lambda some: st.lists(some, max_size=3) | st.dictionaries(st.text(max_size=3), some))
-SAVED = json.loads(
-    json.dumps(
-        {
-            "todome_plan": 1,
-            "layers": {name: layer._asdict() for name, layer in LAYERS.items()},
-            **{"switch": 0.5, "start": 0.0, "stop": 1.0, "seed": 0},
-            "measured": {"psnr": 45.2, "speedup": 1.3, "size": [256, 256], "verdict": "good"},
-        }
-    )
-)
+SAVED: dict[str, Any] = {
+    "todome_plan": 1,
+    "layers": {"down.1.0": {"factor": 2, "later": 2, "tokens": 4096, "width": [64, 128]}},
+    "switch": 0.5,
+    "start": 0.0,
+    "stop": 1.0,
+    "seed": 0,
+    "measured": {"psnr": 45.2, "speedup": 1.3, "size": [256, 256], "verdict": "good"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -156,17 +155,24 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("plans") / "plan.json"
 
 
+def loaded(file: Path) -> Plan | str:
+    """The plan, or why there is none."""
+    try:
+        return Plan.load(file)
+    except ValueError as error:
+        return str(error)
+
+
 @given(place=st.sampled_from(list(places(SAVED))), new=ANYTHING)
 def test_a_file_with_anything_in_it_is_a_plan_or_is_refused(file, place, new):
     file.write_text(json.dumps(replaced(SAVED, place, new)))
-    try:
-        plan = Plan.load(file)
-    except ValueError as error:
-        assert str(error).startswith(f"{file} is not a plan: ")
-        return
-    assert str(plan).startswith("Plan: ")
-    plan.save(file)
-    assert Plan.load(file) == plan
+    plan = loaded(file)
+    if isinstance(plan, str):
+        assert plan.startswith(f"{file} is not a plan: ")
+    else:
+        assert str(plan).startswith("Plan: ")
+        plan.save(file)
+        assert loaded(file) == plan
 
 
 two: Any = "2"

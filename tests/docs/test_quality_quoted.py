@@ -2,6 +2,7 @@
 
 import json
 import re
+import statistics
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from measured import closeness_of_papers_sizes, from_to, results, sentences
 from pages import ROOT
 
 import todome
+from todome.tools.measuring.evaluation import FLOWERS
 from todome.tools.measuring.verdict import THRESHOLDS
 from todome.tools.tuning.drawings import closeness
 
@@ -88,22 +90,40 @@ def test_what_is_said_of_plans_is_what_was_measured():
     assert f"by {small} dB at 256 px, by {large} dB at the larger sizes" in page
 
 
+def measured(px: int, kind: str) -> dict[str, Any]:
+    """Every measurement of one kind that is committed, by what was measured."""
+    text = (ROOT / f"benchmarks/results/tuning-h200/{px}/measurements.jsonl").read_text()
+    entries = [json.loads(line) for line in text.splitlines()]
+    return {json.dumps(one["what"][kind]): one["found"] for one in entries if one["what"].keys() == {kind}}
+
+
 @pytest.mark.parametrize("px", [256, 512, 768])
 def test_plans_are_the_fastest_that_were_drawn_within_their_budget(px: int):
     """By the measurements that are committed; the speeds of plans within 1 % of each other are timed no better."""
-    text = (ROOT / f"benchmarks/results/tuning-h200/{px}/measurements.jsonl").read_text()
-    entries = [json.loads(line) for line in text.splitlines()]
-
-    def by_choice(kind: str) -> dict[str, Any]:
-        return {json.dumps(one["what"][kind]): one["found"] for one in entries if one["what"].keys() == {kind}}
-
-    errors, speeds = by_choice("picture errors"), by_choice("speed-up")
+    errors, speeds = measured(px, "picture errors"), measured(px, "speed-up")
     drawn = [(closeness(errors[choice])["psnr"], speed["speedup"]) for choice, speed in speeds.items()]
     plans = [row for row in results("tuning-h200.json")["rows"] if (row["px"], row["kind"]) == (px, "plan")]
     assert len(plans) == 4
     for plan in plans:
         assert (plan["psnr"], plan["speedup"]) in [(psnr, round(speedup, 3)) for psnr, speedup in drawn]
         assert plan["speedup"] >= 0.99 * max(speedup for psnr, speedup in drawn if psnr >= plan["keep"])
+
+
+def test_what_is_said_of_prompts_that_layers_were_measured_with_is_what_was_measured():
+    calibration, pictures = 12, 32
+    same = [i for i in range(pictures) if (calibration + i) % len(FLOWERS) < calibration]
+    others = [i for i in range(pictures) if i not in same]
+    assert len(same) == len(others) == 16
+
+    def closer(errors: list[float]) -> float:
+        """The PSNR of pictures with other prompts less that of pictures with the same ones."""
+        one, two = (closeness([errors[i] for i in numbers])["psnr"] for numbers in (others, same))
+        return one - two
+
+    kinds = ("picture errors", "picture errors, uniform")
+    plans, uniform = (statistics.fmean(map(closer, measured(256, kind).values())) for kind in kinds)
+    said = f"they have {plans:.1f} dB more on the other 16, on average, and the uniform factors {uniform:.1f} dB more."
+    assert said in sentences("docs/quality.md")
 
 
 def closer_than_steps(plan: dict[str, Any]) -> float:

@@ -205,7 +205,7 @@ def test_without_time_for_single_layers_those_of_a_level_are_alike(run, monkeypa
         ({"keep": 40, "held_out": 0}, "held_out=0 cannot be used"),
         ({"keep": 40, "width": None}, "(height, width)=(32, None) cannot be used. Allowed: both or none"),
         ({"keep": 40, "width": 33}, "Width 33 does not work: this model needs multiples of 8"),
-        ({"keep": 40, "prompts": []}, "prompts=[] cannot be used. Allowed: at least two: some that layers are measured"),
+        ({"keep": 40, "prompts": []}, "prompts=[] cannot be used. Allowed: at least two: some that layers are"),
         ({"keep": 40, "prompts": ["a", "a"]}, "prompts=['a', 'a'] cannot be used. Allowed: at least two"),
         ({"keep": 40, "prompts": None}, "Pass prompts=[...], or --prompts FILE"),
         ({"keep": 40, "vae": "vae"}, "vae='vae' cannot be used. Allowed: None, where the pipeline is open. Load it"),

@@ -46,8 +46,9 @@ def planned_gain(file: str) -> str:
         plan = Plan.load(file)
     except ValueError as error:
         return html.escape(str(error))
-    found = plan.measured
-    where = f" Measured at {' x '.join(map(str, found['size']))} on {found['device']}." if {"size", "device"} <= found.keys() else ""
+    found, where = plan.measured, ""
+    if {"size", "device"} <= found.keys():
+        where = f" Measured at {' x '.join(map(str, found['size']))} on {found['device']}."
     return html.escape(f"{plan}.{where}")
 
 

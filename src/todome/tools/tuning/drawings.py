@@ -70,7 +70,7 @@ class ErrorWorker:
 
 
 class Drawings:
-    """The drawings of a tuning: to calibrate with, as latents of cheap runs; held out, to choose a plan; to check it."""
+    """The drawings of a tuning: latents of cheap runs to measure layers with, pictures to choose and check plans."""
 
     def __init__(
         self, maker: PictureMaker, calibration: range, held_out: range, cheap_steps: int, engine: Engine | None = None

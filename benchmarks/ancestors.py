@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from todome.tools.measuring.evaluation import carry_out, plan_for
-from todome.tools.measuring.runs import Evaluation, EvaluationRow, Plan, read_results, write_json
+from todome.tools.measuring.runs import Evaluation, EvaluationPlan, EvaluationRow, read_results, write_json
 from todome.tools.measuring.tables import TABLES, mean, worst
 from todome.tools.pipelines import EMBEDDED
 
@@ -65,7 +65,7 @@ def stop_after(seconds: int) -> None:
     signal.alarm(seconds)
 
 
-def carry_out_until_stopped(plan: Plan, folder: Path, **options: Any) -> tuple[Evaluation, bool]:
+def carry_out_until_stopped(plan: EvaluationPlan, folder: Path, **options: Any) -> tuple[Evaluation, bool]:
     """A run, and whether it was stopped: then it has the rows that were done."""
     try:
         return carry_out(plan, folder, **options), False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from todome.tools.measuring.evaluation import FLOWERS
-from todome.tools.measuring.runs import Evaluation, EvaluationRow, Plan, read_results
+from todome.tools.measuring.runs import Evaluation, EvaluationPlan, EvaluationRow, read_results
 from todome.tools.measuring.verdict import THRESHOLDS
 
 SMALL = ("--size", "32", "-n", 2, "--steps", 1)
@@ -25,11 +25,11 @@ def without_lpips(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Plan, dict[str, Any]]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[EvaluationPlan, dict[str, Any]]]:
     """What the command asks to be evaluated, in place of the evaluation."""
     seen = []
 
-    def carry_out(plan: Plan, out: Path, **options: Any) -> Evaluation:
+    def carry_out(plan: EvaluationPlan, out: Path, **options: Any) -> Evaluation:
         seen.append((plan, {"out": out, **options}))
         return Evaluation(plan, {}, [EvaluationRow((32, 32), "dense", 2, 1, 0.5, 1.0)], out)
 
@@ -74,7 +74,7 @@ def test_what_is_asked_for_by_default(run, asked):
     assert run("eval").exit_code == 0
     ((plan, options),) = asked
     methods = ("todome:2", "todo:2", "tome:0.5")
-    assert plan == Plan(FLOWERS, methods, sizes=((256, 256),), guidance=3.0)
+    assert plan == EvaluationPlan(FLOWERS, methods, sizes=((256, 256),), guidance=3.0)
     files: dict[str, Any] = {"out": Path("todome-eval"), "lpips": None, "inception": None, "pipe": None}
     assert options == {**files, "fid": False, "device": "auto", "dtype": "auto", "engine": None}
 
@@ -89,7 +89,7 @@ def test_every_option_is_passed_on(run, asked):
     ((plan, options),) = asked
     drawn: dict[str, Any] = {"pictures": 9, "seed": 3, "steps": 4, "guidance": 2, "scheduler": "ddim", "batch": 3}
     sizes = [(512, 512), (640, 512)]
-    assert plan == Plan(["a"], ["todo:2", "tome"], model="any", sizes=sizes, real="photos", **drawn)
+    assert plan == EvaluationPlan(["a"], ["todo:2", "tome"], model="any", sizes=sizes, real="photos", **drawn)
     files: dict[str, Any] = {"out": Path("b"), "lpips": Path("l.ckpt"), "inception": Path("i.pt"), "pipe": None}
     assert options == {**files, "fid": True, "device": "cpu", "dtype": "bfloat16", "engine": None}
 

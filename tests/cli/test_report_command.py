@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationRow, Plan, save_results
+from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationPlan, EvaluationRow, save_results
 
 
 @pytest.fixture
@@ -15,7 +15,9 @@ def evaluated(tmp_path: Path) -> Path:
         EvaluationRow((8, 8), "dense", 1, 25, 2.0, 1.0),
         EvaluationRow((8, 8), "todome:2", 1, 25, 1.0, 2.0, closeness=Closeness(psnr=[40.0])),
     ]
-    run = Evaluation(Plan(["a rose"], ["dense", "todome:2"], sizes=((8, 8),), pictures=1), {}, rows, tmp_path / "run")
+    run = Evaluation(
+        EvaluationPlan(["a rose"], ["dense", "todome:2"], sizes=((8, 8),), pictures=1), {}, rows, tmp_path / "run"
+    )
     for row in rows:
         path = run.picture(row.size, row.method, 0)
         path.parent.mkdir(parents=True)

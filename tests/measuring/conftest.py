@@ -11,7 +11,7 @@ from small_tuning import SMALL, counting
 
 import todome
 from todome.tools.measuring.evaluation import carry_out
-from todome.tools.measuring.runs import Plan
+from todome.tools.measuring.runs import EvaluationPlan
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def calls(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]
 
 @pytest.fixture
 def again(flowers: Any, folder: Path, lpips: Path) -> Any:
-    def again(plan: Plan = PLAN, **options: Any) -> Any:
+    def again(plan: EvaluationPlan = PLAN, **options: Any) -> Any:
         return carry_out(plan, folder, pipe=flowers, **{"lpips": lpips, **options})
 
     return again

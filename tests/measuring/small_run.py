@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationRow, Plan, save_results
+from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationPlan, EvaluationRow, save_results
 from todome.tools.pipelines import Size
 
 SCRIPT = "a <script>alert('rose')</script> & more"
@@ -17,7 +17,9 @@ PICTURES = 5
 
 def small_run(folder: Path) -> Evaluation:
     """Finished: every method at two sizes. Picture 3 is the worst of each method, then 1, 4, 0, 2."""
-    plan = Plan([SCRIPT, "tulips"], tuple(NOISE), model="some/flowers", sizes=SIZES, pictures=PICTURES, seed=70)
+    plan = EvaluationPlan(
+        [SCRIPT, "tulips"], tuple(NOISE), model="some/flowers", sizes=SIZES, pictures=PICTURES, seed=70
+    )
     rows = [row(size, method) for size in SIZES for method in NOISE]
     run = Evaluation(plan, {"gpu": "A GPU", "versions": {"todome": "0.1.0", "torch": "2"}}, rows, folder)
     for one in rows:

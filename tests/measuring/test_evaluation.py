@@ -19,7 +19,7 @@ from todome.tools.generate import settings_of
 from todome.tools.measuring.comparing import measures_at, read_picture
 from todome.tools.measuring.drawing import Batch, PictureMaker
 from todome.tools.measuring.evaluation import FLOWERS, carry_out, gigabytes, plan_for
-from todome.tools.measuring.runs import Plan, picture_path, read_results, times_path
+from todome.tools.measuring.runs import EvaluationPlan, picture_path, read_results, times_path
 from todome.tools.measuring.subjects import own_size
 from todome.tools.metrics import LPIPS, high_frequency, mse, psnr, ssim
 from todome.tools.pictures import read_texts
@@ -42,7 +42,7 @@ def test_from_a_notebook_with_a_pipeline_that_is_open(tmp_path, lpips):
     pipe = talking(tiny_pipeline(unet=small_unet()))
     run = todome.evaluate(pipe, ["a rose"], ["todome:2"], out=tmp_path / "run", lpips=lpips, sizes=[SIZE], **QUICK)
     drawn: dict[str, Any] = {"model": "StableDiffusionPipeline", "sizes": [SIZE], **QUICK}
-    assert run.plan == Plan(["a rose"], ["dense", "todome:2"], **drawn)
+    assert run.plan == EvaluationPlan(["a rose"], ["dense", "todome:2"], **drawn)
     assert [len(row.closeness.psnr) for row in run.rows] == [0, 1]
     assert not clocks_on(pipe.unet)
 

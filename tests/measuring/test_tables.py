@@ -6,7 +6,7 @@ import pytest
 
 from todome.reductions import Downsample, Merge
 from todome.tools.measuring.methods import method_named
-from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationRow, Plan
+from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationPlan, EvaluationRow
 from todome.tools.measuring.tables import TABLES, closeness_table, table_named, todo_table, tome_table, worst
 
 SIZE = (512, 512)
@@ -21,7 +21,7 @@ CLOSENESS = """\
 
 
 def run_of(*rows: EvaluationRow) -> Evaluation:
-    return Evaluation(Plan(["a"], ["dense"]), {}, rows, Path())
+    return Evaluation(EvaluationPlan(["a"], ["dense"]), {}, rows, Path())
 
 
 def test_the_worst_5_percent():
@@ -115,7 +115,7 @@ def test_what_the_table_of_tome_measures():
 def test_what_the_table_of_todo_measures(model, base):
     fields = TABLES["todo"].fields(model, None)
     assert fields["sizes"] == [(base * factor, base * factor) for factor in (2, 3, 4)]
-    plan = Plan(["a"], ["dense", *fields["methods"]], sizes=fields["sizes"], only=fields["only"])
+    plan = EvaluationPlan(["a"], ["dense", *fields["methods"]], sizes=fields["sizes"], only=fields["only"])
     for size, factor in zip(plan.sizes, (2, 3, 4), strict=True):
         dense, tome, todo, todome = (method_named(name) for name in plan.methods_at(size))
         assert dense.is_dense

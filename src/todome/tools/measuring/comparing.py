@@ -21,7 +21,7 @@ from ..metrics.lpips import SMALLEST
 from ..metrics.pixels import HALVINGS, WINDOW
 from ..metrics.weights import read_safetensors
 from ..pipelines import Size
-from .runs import Closeness, Plan, features_path, picture_path
+from .runs import Closeness, EvaluationPlan, features_path, picture_path
 from .verdict import SAME
 
 PIXELS = 50 * 256 * 256  # that are compared at once
@@ -34,7 +34,7 @@ class PictureMetrics:
     """The metrics of one run's pictures, with the networks whose weights were found."""
 
     def __init__(
-        self, plan: Plan, folder: Path, device: torch.device, lpips: LPIPS | None, inception: Inception | None
+        self, plan: EvaluationPlan, folder: Path, device: torch.device, lpips: LPIPS | None, inception: Inception | None
     ) -> None:
         self.plan, self.folder, self.device, self.lpips, self.inception = plan, folder, device, lpips, inception
         needed("torchmetrics.functional.image", "SSIM")

@@ -27,7 +27,7 @@ from ..schedulers import sampler_title, use_scheduler
 from ..stopwatch import now
 from .comparing import InceptionFile, features, picture_batches, save_features
 from .methods import Method, method_named
-from .runs import Plan, features_path, picture_path, times_path, write_json
+from .runs import EvaluationPlan, features_path, picture_path, times_path, write_json
 from .subjects import own_size
 
 
@@ -44,7 +44,9 @@ class Batch:
 class PictureMaker:
     """A pipeline, opened when the first picture is to be drawn, and the folder its pictures go to."""
 
-    def __init__(self, plan: Plan, folder: Path, pipe: Any = None, device: str = "auto", dtype: str = "auto") -> None:
+    def __init__(
+        self, plan: EvaluationPlan, folder: Path, pipe: Any = None, device: str = "auto", dtype: str = "auto"
+    ) -> None:
         self.plan, self.folder, self.given, self.precision = plan, folder, pipe, dtype
         self.methods: dict[str, Method] = {}  # with the plans they name, which are files of this machine
         for name in plan.methods:
@@ -91,7 +93,7 @@ class PictureMaker:
                 pass
         return pipe
 
-    def sized_plan(self) -> Plan:
+    def sized_plan(self) -> EvaluationPlan:
         """The plan with the size that the pipeline draws if it is told none, where the plan has none."""
         return self.plan if self.plan.sizes else replace(self.plan, sizes=(own_size(self.pipe),))
 

@@ -28,7 +28,7 @@ from ..suspending import suspended
 from .comparing import InceptionFile, PictureMetrics, find_inception, find_lpips
 from .drawing import Batch, Drawings, PictureMaker, PictureWorker
 from .methods import method_named, methods_named, usual_methods
-from .runs import Evaluation, EvaluationRow, Plan, read_plan, save_results, times_path, write_json
+from .runs import Evaluation, EvaluationPlan, EvaluationRow, read_plan, save_results, times_path, write_json
 
 KINDS = ("daisy", "dandelion", "rose", "sunflower", "tulip")
 FLOWERS = (  # what the embedded model can draw
@@ -63,7 +63,7 @@ def evaluate(
         methods: Names such as "todome", "todome:2", "tome:0.5"; see `todome.tools.measuring.methods`. Dense is always
             there.
         out: The folder of the run. One that is there goes on; methods and pictures can be added to it.
-        **given: The other fields of `todome.tools.measuring.runs.Plan`: sizes, pictures, seed, steps, guidance, ...
+        **given: The other fields of `todome.tools.measuring.runs.EvaluationPlan`: sizes, pictures, seed, steps, ...
 
     Args: To tinker with
         fid: Measure FID too, to the dense pictures. With `real`, it is measured anyway, to those.
@@ -89,7 +89,7 @@ def name_of(pipe: Any) -> str:
     return str(getattr(pipe.config, "_name_or_path", None) or type(pipe).__name__)
 
 
-def check_parts(plan: Plan, pipe: Any) -> None:
+def check_parts(plan: EvaluationPlan, pipe: Any) -> None:
     """Refuses parts for a pipeline that is open: they would be written down, and not be in it."""
     for field in ("loras", "vae"):
         if pipe is not None and getattr(plan, field):
@@ -97,13 +97,13 @@ def check_parts(plan: Plan, pipe: Any) -> None:
             raise invalid_value(field, getattr(plan, field), "None, where the pipeline is open", remedy)
 
 
-def plan_for(model: str = EMBEDDED, prompts: Sequence[str] | None = None, **given: Any) -> Plan:
+def plan_for(model: str = EMBEDDED, prompts: Sequence[str] | None = None, **given: Any) -> EvaluationPlan:
     """A plan with what suits the model where nothing is given. The embedded one has its own prompts and size.
 
     Args:
         model: "todome-flowers" (the embedded one), the folder of a pipeline, or an id on the Hugging Face hub.
         prompts: What to draw.
-        **given: The other fields of Plan; None is as good as nothing.
+        **given: The other fields of EvaluationPlan; None is as good as nothing.
     """
     check_fields(given)
     if isinstance(prompts, str):
@@ -115,11 +115,12 @@ def plan_for(model: str = EMBEDDED, prompts: Sequence[str] | None = None, **give
     usual = recommended_settings(model)
     own: dict[str, Any] = {"prompts": FLOWERS, "methods": usual_methods(model), "model": model}
     own |= {"guidance": usual.guidance, "sizes": (usual.size,) if usual.size else ()}
-    return Plan(**own | {name: value for name, value in {"prompts": prompts, **given}.items() if value is not None})
+    asked = {name: value for name, value in {"prompts": prompts, **given}.items() if value is not None}
+    return EvaluationPlan(**own | asked)
 
 
 def check_fields(given: Found) -> None:
-    known = [field.name for field in fields(Plan)]
+    known = [field.name for field in fields(EvaluationPlan)]
     for name in given:
         if name not in known:
             raise invalid_value(
@@ -128,7 +129,7 @@ def check_fields(given: Found) -> None:
 
 
 def carry_out(
-    plan: Plan,
+    plan: EvaluationPlan,
     out: str | os.PathLike[str] = "todome-eval",
     *,
     fid: bool = False,
@@ -142,7 +143,7 @@ def carry_out(
     """Draws what a plan asks for and is not there yet, and measures it. The results are written after every method.
 
     Args:
-        plan: What to draw: `plan_for(...)`, or a Plan.
+        plan: What to draw: `plan_for(...)`, or an EvaluationPlan.
         pipe: The pipeline of `plan.model`, where it is open already.
         out, fid, lpips, inception, device, dtype, engine: As in `evaluate`.
     """
@@ -167,7 +168,7 @@ def carry_out(
     return run
 
 
-def checked_plan(plan: Plan, fid: bool) -> Plan:
+def checked_plan(plan: EvaluationPlan, fid: bool) -> EvaluationPlan:
     """A plan that can be drawn, with dense as its first method."""
     Settings(seed=plan.seed, steps=plan.steps, guidance=plan.guidance, scheduler=plan.scheduler)
     if not plan.prompts:
@@ -180,7 +181,7 @@ def checked_plan(plan: Plan, fid: bool) -> Plan:
     return replace(plan, methods=[method.name for method in methods_named(plan.methods)])
 
 
-def open_run(folder: Path, plan: Plan, machine: Found) -> tuple[Plan, Found]:
+def open_run(folder: Path, plan: EvaluationPlan, machine: Found) -> tuple[EvaluationPlan, Found]:
     """What run.json holds from now on: of a new run, or of one that goes on because something of it is drawn."""
     path = folder / "run.json"
     tuned = plan_digests(plan)
@@ -200,13 +201,13 @@ def open_run(folder: Path, plan: Plan, machine: Found) -> tuple[Plan, Found]:
     return plan, machine
 
 
-def plan_digests(plan: Plan) -> dict[str, str]:
+def plan_digests(plan: EvaluationPlan) -> dict[str, str]:
     """A digest of each tuned plan among the methods: its file may change until the run goes on."""
     loaded = {name: method_named(name).loaded() for name in plan.methods}
     return {name: f"digest {method.plan_digest}" for name, method in loaded.items() if method.plan}
 
 
-def extended_plan(old: Plan, new: Plan, folder: Path) -> Plan:
+def extended_plan(old: EvaluationPlan, new: EvaluationPlan, folder: Path) -> EvaluationPlan:
     """The plan of a run that goes on. It may have more methods and more pictures than before, and nothing else."""
     path = folder / "run.json"
     for field in (name for name in asdict(old) if name not in ("methods", "only", "pictures")):
@@ -242,7 +243,7 @@ def check_machine(old: Found, new: Found, path: Path) -> None:
 
 
 def measured_row(
-    plan: Plan, metrics: PictureMetrics, rows: Sequence[EvaluationRow], drawings: Drawings
+    plan: EvaluationPlan, metrics: PictureMetrics, rows: Sequence[EvaluationRow], drawings: Drawings
 ) -> EvaluationRow:
     """The row of a method, whose pictures are drawn."""
     size, method, batches = drawings.size, drawings.method, drawings.batches()

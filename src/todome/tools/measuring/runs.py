@@ -18,7 +18,7 @@ from ..pipelines import EMBEDDED, Size, format_size
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """Plan of an evaluation: which pictures are drawn, and how."""
 
     prompts: Sequence[str]  # picture i is drawn from prompts[i % len(prompts)]
@@ -78,7 +78,7 @@ class EvaluationRow:
 class Evaluation:
     """A finished or unfinished run, as results.json holds it."""
 
-    plan: Plan
+    plan: EvaluationPlan
     about: Mapping[str, Any]  # the machine, the versions, the date
     rows: Sequence[EvaluationRow]
     folder: Path
@@ -110,8 +110,8 @@ def write_json(path: Path, content: Any) -> None:
         beside.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def read_plan(found: Mapping[str, Any]) -> Plan:
-    return Plan(**{**found, "sizes": tuple(tuple(size) for size in found["sizes"])})
+def read_plan(found: Mapping[str, Any]) -> EvaluationPlan:
+    return EvaluationPlan(**{**found, "sizes": tuple(tuple(size) for size in found["sizes"])})
 
 
 def read_row(found: Mapping[str, Any]) -> EvaluationRow:

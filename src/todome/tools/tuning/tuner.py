@@ -23,7 +23,7 @@ from ..measuring.attention_costs import reduced_levels
 from ..measuring.drawing import PictureMaker
 from ..measuring.evaluation import check_parts, name_of, plan_for
 from ..measuring.explanation import NOISY
-from ..measuring.runs import Plan as Drawn
+from ..measuring.runs import EvaluationPlan
 from ..measuring.subjects import denoiser_call
 from ..pipelines import EMBEDDED, check_size, denoiser, format_size, open_pipeline, weights_of
 from ..suspending import suspended
@@ -121,7 +121,7 @@ def tune(
 
 def carry_out(
     pipe: Any,
-    drawn: Drawn,
+    drawn: EvaluationPlan,
     goal: Goal,
     calibration: int,
     folder: Path | None,

@@ -7,8 +7,8 @@ import pytest
 from todome.tools.measuring.runs import (
     Closeness,
     Evaluation,
+    EvaluationPlan,
     EvaluationRow,
-    Plan,
     features_path,
     picture_path,
     read_results,
@@ -17,7 +17,7 @@ from todome.tools.measuring.runs import (
     write_json,
 )
 
-PLAN = Plan(["a", "b"], ["dense", "todo:2", "todo:4"], sizes=((8, 16), (32, 32)), only={"todo:4": ["32x32"]})
+PLAN = EvaluationPlan(["a", "b"], ["dense", "todo:2", "todo:4"], sizes=((8, 16), (32, 32)), only={"todo:4": ["32x32"]})
 
 
 def test_what_is_saved_is_read_again(tmp_path):

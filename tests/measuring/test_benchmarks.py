@@ -4,6 +4,7 @@ import argparse
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -231,28 +232,45 @@ def test_plans_with_the_times_of_one_machine_and_the_pictures_of_another(script,
     assert plan.layers == Plan.load(tmp_path / "drawn-64-15.json").layers
 
 
-def test_the_table_and_the_figure_of_plans(script, tmp_path):
+def test_the_tables_and_the_figure_of_plans(script, tmp_path):
     def row(kind: str, name: str, speedup: float, psnr: float, **more: Any) -> dict[str, Any]:
         return {"px": 256, "kind": kind, "name": name, "speedup": speedup, "psnr": psnr, **more}
 
     rows = [
-        row("plan", "40 dB", 1.25, 40.4, keep=40),
-        row("plan", "50 dB", 1.1, 50.2, keep=50),
+        row("plan", "40 dB", 1.25, 40.4, keep=40, pictures=4),
+        row("plan", "50 dB", 1.1, 50.2, keep=50, pictures=4),
         row("uniform", "2", 1.2, 45.0),
         row("uniform", "4", 1.3, 36.0),
         row("steps", "20 steps", 1.25, 35.0),
     ]
     out = tmp_path / "tuning.json"
     write_json(out, {"rows": rows})
-    lines = tried("tuning_tables.py", out).splitlines()
-    assert lines[2:] == [
+    drawn_plans(tmp_path / "tuning" / "256")
+    first, second = tried("tuning_tables.py", out).split("\n\n")
+    assert first.splitlines()[2:] == [
         "| 256, 40 dB | 40.4 dB, 1.25x | 4: 36.0 dB, 1.30x | 2: 45.0 dB, 1.20x | 20 steps: 35.0 dB, 1.25x |",
         "| 256, 50 dB | 50.2 dB, 1.10x | 2: 45.0 dB, 1.20x | none | 20 steps: 35.0 dB, 1.25x |",
     ]
+    low, high = second.splitlines()[2:]
+    assert high == "| 256, 50 dB | 2 | 51.0 | 51.0 | 100% |"
+    found = re.fullmatch(r"\| 256, 40 dB \| 2 \| 41\.0 \| 41\.0 \| (\d+)% \|", low)
+    assert found is not None
+    assert 78 < int(found[1]) < 88  # a sixth of the halves choose the plan that is fast and close by luck
     tried("../docs/figures/tuning.py", tmp_path / "tuning.svg", out)
     drawn = (tmp_path / "tuning.svg").read_text()
     assert drawn.count("plans of todome tune") >= 1
     assert "256 px" in drawn
+
+
+def drawn_plans(folder: Path) -> None:
+    """Measurements of three plans: a slow one, a fast one, and one that is close on half of the pictures alone."""
+    lines = []
+    for factor, speedup, close in [(1.5, 1.1, [51] * 4), (2, 1.25, [41] * 4), (4, 1.3, [41, 41, 20, 20])]:
+        errors, choices = [10 ** (-psnr / 10) for psnr in close], {"up.1.0": [factor, factor]}
+        lines.append({"what": {"picture errors": choices}, "found": errors})
+        lines.append({"what": {"speed-up": choices}, "found": {"speedup": speedup, "noise": 0.0}})
+    folder.mkdir(parents=True)
+    (folder / "measurements.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
 
 def test_what_each_layer_bears(script, monkeypatch, tmp_path):

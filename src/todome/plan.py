@@ -35,7 +35,7 @@ class Setting(NamedTuple):
     later: float  # the factor from the switch on
 
     def factor_on(self, grid: Grid) -> float:
-        """As many keys are left of any grid as were left of the one that was measured."""
+        """About as many keys are left of any grid as were left of the one that was measured."""
         scaled = self.factor * (math.prod(grid) / self.tokens) ** 0.5
         return min(max(scaled, 1.0), float(min(grid)))
 
@@ -115,8 +115,8 @@ class Plan(Reduction):
         if math.prod(grid) != setting.tokens:
             share = f"{math.prod(grid) / setting.tokens:.2g}"
             warnings.warn(
-                f"This plan was measured on pictures of another size; here are {share} times as many tokens. As many "
-                "keys are kept as there; how close and how fast that is was not measured.",
+                f"This plan was measured on pictures of another size; here are {share} times as many tokens. About as "
+                "many keys are kept as there; how close and how fast that is was not measured.",
                 stacklevel=2,
             )
         return downsampling_table(grid, setting.factor_on(grid), "dither", seed)

@@ -217,6 +217,25 @@ def test_bad_input_is_refused_before_anything_is_drawn(run, drawn, changes, said
     assert not drawn
 
 
+class Begun(Exception):
+    """Ends a tuning where it would begin to measure."""
+
+
+def test_a_compiled_model_is_the_same_model_and_takes_long(run, pipe, tuned, monkeypatch):
+    def begin(tuner: Tuner) -> None:
+        assert tuner.about()["class"] == "UNet2DConditionModel"
+        assert tuner.about()["fingerprint"] == tuned[1].measured["fingerprint"]
+        raise Begun
+
+    monkeypatch.setattr(Tuner, "run", begin)
+    pipe.unet = torch.compile(pipe.unet, backend="eager")
+    with (
+        pytest.warns(UserWarning, match="This model is compiled, and is compiled again"),
+        pytest.raises(Begun),
+    ):
+        run(keep=30)
+
+
 def test_a_model_without_layers_is_refused(run, pipe):
     pipe.unet = small_unet(
         down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2, mid_block_type=None

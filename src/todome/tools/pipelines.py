@@ -113,7 +113,8 @@ def check_text_to_image(pipe: Any, model: str) -> None:
 
 
 def denoiser(pipe: Any) -> Any:
-    return getattr(pipe, "unet", None) or getattr(pipe, "transformer", None)
+    unet = getattr(pipe, "unet", None)  # a compiled one has no truth value
+    return getattr(pipe, "transformer", None) if unet is None else unet
 
 
 def size_step(pipe: Any) -> int:

@@ -8,13 +8,15 @@ With `out` the same call goes on where it was interrupted.
 """
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import invalid_value
-from ...patch import apply
+from ...hooks.modules import unwrapped
+from ...patch import apply, is_compiled
 from ...plan import Plan
 from ...reductions import Downsample
 from ..engines import Engine
@@ -137,6 +139,12 @@ def carry_out(
         bar: Shows how far it is, and ends it when its time is over.
         engine: Who draws; this process unless given.
     """
+    if is_compiled(denoiser(pipe)):
+        warnings.warn(
+            "This model is compiled, and is compiled again for every plan that is tried, which takes long. Tune it "
+            "first, and compile it then.",
+            stacklevel=3,
+        )
     with suspended(pipe):
         apply(pipe).remove()  # refuses a model without layers, before anything is drawn
         maker = PictureMaker(replace(drawn, methods=()), Path(), pipe)
@@ -227,7 +235,7 @@ class Tuner:
 
     def conditions(self) -> dict[str, Any]:
         """What measurements depend on. Whatever differs here is measured anew."""
-        plan, model = asdict(self.maker.plan), denoiser(self.pipe)
+        plan, model = asdict(self.maker.plan), unwrapped(denoiser(self.pipe))
         own = {name: plan[name] for name in ("prompts", "sizes", "pictures", "seed", "steps", "guidance", "batch")}
         own |= {name: plan[name] for name in ("loras", "vae") if plan[name]}
         own |= {"calibration": len(self.drawings.calibration), "scheduler": plan["scheduler"]}
@@ -328,7 +336,7 @@ class Tuner:
 
     def about(self) -> dict[str, Any]:
         """What the plan was measured on."""
-        plan, model = self.maker.plan, denoiser(self.pipe)
+        plan, model = self.maker.plan, unwrapped(denoiser(self.pipe))
         own = {"model": plan.model, "class": type(model).__name__, "fingerprint": fingerprint(model)}
         own |= {"size": list(self.size), "scheduler": plan.scheduler or type(self.pipe.scheduler).__name__}
         own |= {"steps": plan.steps, "guidance": plan.guidance, "batch": plan.batch, "device": chip(self.pipe.device)}

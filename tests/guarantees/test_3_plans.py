@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
-from promises import among, hook_tables, over_blocks, over_zoo
+from promises import among, gradients, hook_tables, over_blocks, over_zoo
 from torch import Tensor
-from versions import needs_hooks_in_graphs
-from zoo import Host, image_keys, mini_unet, run, unet_inputs
+from versions import needs_hooks_in_graphs, needs_kept_notes
+from zoo import Host, host_named, image_keys, mini_unet, run, unet_inputs
 
 import todome
 from todome import Downsample, Plan
@@ -98,6 +98,21 @@ def test_a_copy_keeps_the_plan_and_stands_alone(host: Host, copied: Any):
     patch.remove()
     assert torch.equal(host.run(target), dense)
     assert not any(hooks for _, hooks in hook_tables(target))
+
+
+@needs_kept_notes
+def test_checkpoints_compute_again_with_the_factors_of_their_own_call():
+    """Two calls, one before the switch and one after it, and then one backward pass."""
+    found = []
+    for checkpointing in (False, True):
+        host = host_named("sd1")
+        model: Any = host.build()
+        if checkpointing:
+            model.enable_gradient_checkpointing()
+        patch, steps = todome.apply(model, plan_for(host, model, switch=0.5, factor=2, later=1)), iter([4, 5])
+        model.register_forward_pre_hook(lambda *_, patch=patch, steps=steps: patch.at(next(steps), 10), prepend=True)
+        found.append(gradients(model, [host.inputs(), host.inputs()]))
+    torch.testing.assert_close(found[1], found[0])
 
 
 @pytest.mark.usefixtures("fresh_dynamo")

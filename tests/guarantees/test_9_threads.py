@@ -25,7 +25,9 @@ from zoo import (
 )
 
 import todome
-from todome import Downsample, Merge
+from todome import Downsample, Merge, Plan
+from todome.hosts import find_layers
+from todome.plan import PlannedLayer
 
 REDUCTIONS = [Downsample(factor=2), Downsample(factor=2, start=0.2, stop=0.6), Merge(), Merge(stop=0.5)]
 over_reductions = pytest.mark.parametrize("reduction", REDUCTIONS, ids=repr)
@@ -96,6 +98,15 @@ def assert_same(jobs: list[Callable[[], Tensor]], model: nn.Module) -> None:
 def test_requests_with_copies_of_the_scheduler(reduction: Any):
     pipeline = tiny_pipeline()
     todome.apply(pipeline, reduction)
+    options = [{"grid": grid, "steps": steps} for grid, steps in zip(SIZES, (4, 6, 5), strict=True)]
+    assert_same([request(pipeline, copy.deepcopy(pipeline.scheduler), **one) for one in options], pipeline.unet)
+
+
+@pytest.mark.filterwarnings("ignore:This plan was measured on pictures of another size")
+def test_requests_on_both_sides_of_the_switch_of_a_plan():
+    pipeline = tiny_pipeline()
+    layers = {layer.name: PlannedLayer(2, 1, 64, layer.width) for layer in find_layers(pipeline.unet)}
+    todome.apply(pipeline, Plan(layers, switch=0.5))
     options = [{"grid": grid, "steps": steps} for grid, steps in zip(SIZES, (4, 6, 5), strict=True)]
     assert_same([request(pipeline, copy.deepcopy(pipeline.scheduler), **one) for one in options], pipeline.unet)
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from diffusers import StableDiffusionControlNetPipeline
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 from promises import among, gradients, hook_tables, over_blocks, over_zoo
 from torch import Tensor
 from versions import needs_hooks_in_graphs, needs_kept_notes
-from zoo import Host, host_named, image_keys, mini_unet, run, unet_inputs
+from zoo import Host, controlnet, host_named, image_keys, mini_unet, run, small_unet, tiny_pipeline, unet_inputs
 
 import todome
 from todome import Downsample, Plan
@@ -149,6 +150,18 @@ def test_a_plan_is_printed_for_people(host: Host):
         "  level 2, 3 layers: factor 1, 8x9 = 72 -> 72 keys",
         "  level 3, 3 layers: factor 1, 4x5 = 20 -> 20 keys",
         "  level 4, 1 layer: factor 1, 2x3 = 6 -> 6 keys",
+    ]
+
+
+def test_a_controlnet_has_the_factors_of_the_layers_that_it_was_copied_from():
+    """Though it was not there when the plan was made."""
+    pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=controlnet())
+    layers = {layer.name: PlannedLayer(1, 1, 64, layer.width) for layer in find_layers(pipe.unet)}
+    plan = Plan(layers | {"down.2.0": layers["down.2.0"]._replace(factor=2, later=2, tokens=16)})
+    assert str(todome.apply(pipe, plan)).splitlines() == [
+        "Plan: 1 of 7 layers reduced on UNet2DConditionModel and ControlNetModel, from 0% to 100% of the steps",
+        "  level 1, 4 layers: factor 1, not called yet",
+        "  level 2, 6 layers: factor 2, 1, 1, 1, 2, 1, not called yet",
     ]
 
 

@@ -24,13 +24,13 @@ def apply(target: Any, reduction: Reduction | None = None, *, scheduler: Any = N
             Stability model (an object with `.model.diffusion_model`, or the UNetModel itself). If it is already
             patched, the new patch replaces the old one. If parts of it are compiled, everything that torch.compile
             has made is compiled again: apply first, then compile, to save that time.
-        reduction: `Downsample()` (default) or `Merge()`.
+        reduction: `Downsample()` (default), `Merge()`, or a `Plan` that `todome.tune` made.
         scheduler: For a bare model in your own loop: the scheduler whose `set_timesteps` and `step` you call. The
             scheduler of a pipeline is followed automatically, also if it is swapped or copied later.
     """
     reduction = Downsample() if reduction is None else reduction
     if not isinstance(reduction, Reduction):
-        allowed = "todome.Downsample(...) or todome.Merge(...)"
+        allowed = "todome.Downsample(...), todome.Merge(...) or todome.Plan.load(FILE)"
         raise invalid_value("reduction", reduction, allowed, "Use todome.Downsample(factor=2)", TypeError)
     if scheduler is not None and not can_be_followed(scheduler):
         remedy = "Pass pipe.scheduler, or call patch.at(step, steps) before each step"

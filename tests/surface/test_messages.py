@@ -263,7 +263,7 @@ def test_pipeline_without_a_denoiser():
 
 @pytest.mark.parametrize("reduction", [2, "auto", Downsample, {"factor": 2}], ids=repr)
 def test_reduction_of_the_wrong_type(reduction):
-    allowed = "Allowed: todome.Downsample(...) or todome.Merge(...)."
+    allowed = "Allowed: todome.Downsample(...), todome.Merge(...) or todome.Plan.load(FILE)."
     with says(TypeError, f"reduction={reduction!r} cannot be used. {allowed} Use todome.Downsample(factor=2)."):
         todome.apply(small_unet(), reduction)
 

@@ -90,7 +90,7 @@ def prepared(environment: Environment, packages: tuple[str, ...], folder: Path) 
     python = home / "bin" / "python"
     if not python.exists():
         found = shutil.which(f"python{environment.python}")
-        if found is None:
+        if found is None or subprocess.run([found, "-V"], capture_output=True, check=False).returncode:  # a shim of pyenv
             sys.exit(f"python={environment.python!r} is not installed. Install it and make it known on the PATH.")
         subprocess.run([found, "-m", "venv", home], check=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]

@@ -89,8 +89,8 @@ def prepared(environment: Environment, packages: tuple[str, ...], folder: Path) 
     home = folder.resolve() / f"torch-{environment.torch}"
     python = home / "bin" / "python"
     if not python.exists():
-        found = shutil.which(f"python{environment.python}")
-        if found is None or subprocess.run([found, "-V"], capture_output=True, check=False).returncode:  # a shim of pyenv
+        found = shutil.which(f"python{environment.python}")  # which may be a shim of pyenv that finds none
+        if found is None or subprocess.run([found, "-V"], capture_output=True, check=False).returncode:
             sys.exit(f"python={environment.python!r} is not installed. Install it and make it known on the PATH.")
         subprocess.run([found, "-m", "venv", home], check=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]

@@ -225,6 +225,8 @@ def test_a_compiled_model_is_the_same_model_and_takes_long(run, pipe, tuned, mon
     def begin(tuner: Tuner) -> None:
         assert tuner.about()["class"] == "UNet2DConditionModel"
         assert tuner.about()["fingerprint"] == tuned[1].measured["fingerprint"]
+        assert tuner.about()["compiled"]
+        assert not tuner.records.found  # times of a model that is not compiled are others
         raise Begun
 
     monkeypatch.setattr(Tuner, "run", begin)

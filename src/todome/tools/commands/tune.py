@@ -33,7 +33,7 @@ KEEP = "The fastest plan whose pictures keep at least so many dB to full attenti
 FASTER = "The closest plan that is so many times as fast as full attention, such as 1.5."
 MINUTES = "Stop after so many, with the best plan found until then."
 CALIBRATION = "Pictures to measure single layers with."
-HELD_OUT = "Pictures of other prompts, to measure plans with."
+HELD_OUT = "Pictures of other prompts, to choose plans with; as many more check the one that is chosen."
 RUN = "A folder that keeps every measurement: the same command goes on." + by_default("PLAN.tune")
 
 

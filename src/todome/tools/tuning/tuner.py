@@ -89,7 +89,7 @@ def tune(
         guidance: As in the pipeline; its own unless given.
         scheduler: One of `todome.tools.schedulers.SCHEDULERS`; the pipeline's own unless given.
         calibration: Pictures to measure single layers with.
-        held_out: Pictures to measure plans with.
+        held_out: Pictures to choose plans with. As many more check the one that is chosen.
         batch: Pictures drawn at once, in the drawings and in the timing of a step.
         seed: Of the noise of the first picture.
         minutes: After so many it ends with the best plan that was found until then.
@@ -241,6 +241,7 @@ class Tuner:
         own |= {"calibration": len(self.drawings.calibration), "scheduler": plan["scheduler"]}
         own |= {"sampler": type(self.pipe.scheduler).__name__, "sampling": str(dict(self.pipe.scheduler.config))}
         own |= {"model": type(model).__name__, "fingerprint": fingerprint(model), "device": chip(self.pipe.device)}
+        own |= {"compiled": True} if is_compiled(denoiser(self.pipe)) else {}
         return own | {"dtype": str(self.pipe.dtype), "versions": self.machine["versions"]}
 
     def run(self) -> Plan:
@@ -341,4 +342,5 @@ class Tuner:
         own |= {"size": list(self.size), "scheduler": plan.scheduler or type(self.pipe.scheduler).__name__}
         own |= {"steps": plan.steps, "guidance": plan.guidance, "batch": plan.batch, "device": chip(self.pipe.device)}
         own |= {name: getattr(plan, name) for name in ("loras", "vae") if getattr(plan, name)} | weights_of(plan.model)
+        own |= {"compiled": True} if is_compiled(denoiser(self.pipe)) else {}
         return own | {"dtype": str(self.pipe.dtype).removeprefix("torch."), "goal": str(self.goal), **self.machine}

@@ -90,6 +90,11 @@ MADE = [
         gpu=True,
         minutes=10,
     ),
+    Made(
+        "benchmarks/results/other-pictures.json",
+        "benchmarks/other_pictures.py --work WORK/other-pictures --out FILE",
+        minutes=15,
+    ),
     Made("docs/figures/why.json", "docs/figures/why.py --measure", minutes=4),
     Made("docs/figures/demo.png", "-m todome demo --out FILE --force", minutes=2),
     Made("docs/figures/hero.jpg", "docs/figures/hero.py", minutes=16),

@@ -273,6 +273,20 @@ def drawn_plans(folder: Path) -> None:
     (folder / "measurements.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
 
+@pytest.mark.filterwarnings("ignore:This plan was measured on pictures of another size")
+def test_shipped_plans_on_other_pictures(tried_here, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    options = ["--pictures", 1, "--size", 64, "--steps", 2, "--device", "cpu"]
+    shown = tried_here("other_pictures", "--work", tmp_path / "work", "--out", tmp_path / "out.json", *options)
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["about"].keys() >= ABOUT
+    assert found["about"]["weights"] == todome_flowers.fingerprint()
+    assert [row["method"].rpartition("/")[2] for row in found["rows"]] == ["256-45.json", "256-45.json", "todome:2"]
+    assert found["rows"][2]["psnr"] < 60 < found["rows"][0]["psnr"]  # so small that plans keep all keys
+    assert ["chosen_with" in row for row in found["rows"]] == [True, True, False]
+    assert str(found["rows"][0]) in shown
+
+
 def test_what_each_layer_bears(script, monkeypatch, tmp_path):
     layers, out = script("layers"), tmp_path / "layers.json"
     words = ["layers.py", "--work", tmp_path / "work", "--out", out, "--sizes", 64, "--levels", 3, "--factors", 2]

@@ -126,6 +126,20 @@ def test_what_is_said_of_prompts_that_layers_were_measured_with_is_what_was_meas
     assert said in sentences("docs/quality.md")
 
 
+def test_what_is_said_of_plans_on_other_pictures_is_what_was_measured():
+    gpu, cpu, uniform = results("other-pictures.json")["rows"]
+    page = sentences("docs/quality.md")
+    said = "for 256 px and 45 dB, which 32 pictures chose, has {psnr:.1f} dB ({chosen_with:.1f} dB on those);"
+    assert said.format_map(gpu) in page
+    said = "that of two CPU cores, which six chose, has {psnr:.1f} dB ({chosen_with:.1f} dB)."
+    assert said.format_map(cpu) in page
+    assert f"Factor 2 has {uniform['psnr']:.1f} dB on the same ten." in page
+    assert f"have is said today too: {cpu['psnr']:.1f} dB on ten of them" in sentences("docs/tuning.md")
+    folder = ROOT / "flowers/src/todome_flowers/plans"
+    chose = [todome.Plan.load(folder / name / "256-45.json").measured["pictures"] for name in ("h200", "cpu")]
+    assert chose == [32, 6]
+
+
 def closer_than_steps(plan: dict[str, Any]) -> float:
     found = re.search(r"dense steps are as fast, and ([0-9.]+) dB further off", plan["verdict"])
     assert found is not None

@@ -16,6 +16,7 @@ from .reductions import Downsample, Level, Reduction, as_tuple, is_number
 from .tokens.grid import Grid, RowTable, downsampling_table, kept_count
 
 SCHEMA = 1  # of the file
+AGAIN = "Make the plan again"
 
 
 class PlannedLayer(NamedTuple):
@@ -143,8 +144,9 @@ class Plan(Reduction):
         layers = {name: layer._asdict() for name, layer in self.layers.items()}
         own = {name: getattr(self, name) for name in ("switch", "start", "stop", "seed")}
         text = json.dumps({"todome_plan": SCHEMA, **own, "layers": layers, "measured": self.measured}, indent=1)
-        with TemporaryDirectory(prefix=".", suffix=".part", dir=Path(path).parent) as own_folder:  # writers do not meet
-            unfinished = Path(own_folder, "plan.json")
+        # in a folder of its own: two that write the same plan must not write the same file
+        with TemporaryDirectory(prefix=".", suffix=".part", dir=Path(path).parent) as folder:
+            unfinished = Path(folder, "plan.json")
             unfinished.write_text(text + "\n", encoding="utf-8")
             unfinished.replace(path)
 
@@ -174,11 +176,10 @@ def factor_list(factors: Sequence[float]) -> str:
 
 def checked(name: str, layer: PlannedLayer) -> PlannedLayer:
     now, later = as_tuple(Downsample((layer.factor, layer.later)).factor)  # refuses what is no factor
-    remedy = "Make the plan again"
     if not is_count(layer.tokens):
-        raise invalid_value(f"tokens of {name}", layer.tokens, "a whole number of at least 1", remedy)
+        raise invalid_value(f"tokens of {name}", layer.tokens, "a whole number of at least 1", AGAIN)
     if not isinstance(layer.width, (list, tuple)) or not all(map(is_count, layer.width)):
-        raise invalid_value(f"width of {name}", layer.width, "whole numbers of at least 1", remedy)
+        raise invalid_value(f"width of {name}", layer.width, "whole numbers of at least 1", AGAIN)
     return PlannedLayer(now, later, int(layer.tokens), tuple(map(int, layer.width)))
 
 
@@ -188,15 +189,14 @@ def is_count(value: Any) -> bool:
 
 def check_measured(measured: Any) -> None:
     """What is read of a plan's measurements is of the kind that is expected; the rest is for people."""
-    remedy = "Make the plan again"
     if not isinstance(measured, Mapping):
-        raise invalid_value("measured", measured, "what was measured, by name", remedy)
+        raise invalid_value("measured", measured, "what was measured, by name", AGAIN)
     for name in ("psnr", "speedup"):
         if not is_number(measured.get(name, 0)):
-            raise invalid_value(f"measured {name}", measured[name], "a number", remedy)
+            raise invalid_value(f"measured {name}", measured[name], "a number", AGAIN)
     size = measured.get("size", (1, 1))
     if not isinstance(size, (list, tuple)) or len(size) != 2 or not all(map(is_count, size)):
-        raise invalid_value("measured size", size, "width and height in pixels", remedy)
+        raise invalid_value("measured size", size, "width and height in pixels", AGAIN)
 
 
 def not_a_plan(path: Any, why: str) -> ValueError:

@@ -124,6 +124,14 @@ def test_the_same_call_again_measures_nothing(tuned, run, drawn):
     assert "latent" not in drawn  # layers are what they are, whatever the budget
 
 
+def test_a_process_with_another_order_of_the_schedulers_defaults_measures_nothing_again(pipe, tuned, run, drawn):
+    defaults = pipe.scheduler.config["_use_default_values"]
+    assert len(defaults) > 1
+    pipe.scheduler.register_to_config(_use_default_values=defaults[::-1])
+    assert run(keep=30) == tuned[1]
+    assert not drawn
+
+
 def test_an_interrupted_run_goes_on(pipe, tuned, run, drawn, tmp_path):
     other = tmp_path / "other"
 

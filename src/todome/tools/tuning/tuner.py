@@ -41,7 +41,7 @@ from .search import ROUNDS, Search, Trial
 from .sensitivity import Sensitivity, measure_probes, probes
 
 LEAST_GAIN = 1.03  # times as fast, below which there is nothing to gain
-AROUND = 4  # drawings beside those of the search: dense, fewer steps, and two of other pictures
+BESIDE = 4  # drawings that are none of the search's: dense, fewer steps, and other pictures dense and with the plan
 ALIKE = " There was no time to measure single layers, so those of a level are alike: allow more minutes."
 
 
@@ -157,7 +157,7 @@ def carry_out(
 
 
 def prompts_apart(prompts: Sequence[str], calibration: int, held_out: int) -> list[str]:
-    """A prompt for each picture: to calibrate with, held out, and to check. Those of the first are not used again."""
+    """A prompt for each picture: to calibrate with, held out, to check. No prompt to calibrate with is used again."""
     different = list(dict.fromkeys(prompts))
     if len(different) < 2:
         allowed = "at least two: some that layers are measured with, others that plans are measured with"
@@ -209,6 +209,11 @@ def measured_of(
     return found | {"verdict": " ".join(said)}
 
 
+def sampling_of(scheduler: Any) -> dict[str, Any]:
+    """What a scheduler is set to. Which settings are defaults is left out: every process has them in another order."""
+    return {name: value for name, value in scheduler.config.items() if name != "_use_default_values"}
+
+
 class Tuner:
     """One tuning: the measurements in their order, and what is made of them."""
 
@@ -235,14 +240,20 @@ class Tuner:
 
     def conditions(self) -> dict[str, Any]:
         """What measurements depend on. Whatever differs here is measured anew."""
-        plan, model = asdict(self.maker.plan), unwrapped(denoiser(self.pipe))
+        plan, tuned = asdict(self.maker.plan), self.tuned_model()
         own = {name: plan[name] for name in ("prompts", "sizes", "pictures", "seed", "steps", "guidance", "batch")}
-        own |= {name: plan[name] for name in ("loras", "vae") if plan[name]}
         own |= {"calibration": len(self.drawings.calibration), "scheduler": plan["scheduler"]}
-        own |= {"sampler": type(self.pipe.scheduler).__name__, "sampling": str(dict(self.pipe.scheduler.config))}
-        own |= {"model": type(model).__name__, "fingerprint": fingerprint(model), "device": chip(self.pipe.device)}
-        own |= {"compiled": True} if is_compiled(denoiser(self.pipe)) else {}
+        own |= {"sampler": type(self.pipe.scheduler).__name__, "sampling": str(sampling_of(self.pipe.scheduler))}
+        own |= {"model": tuned.pop("class"), **tuned}
         return own | {"dtype": str(self.pipe.dtype), "versions": self.machine["versions"]}
+
+    def tuned_model(self) -> dict[str, Any]:
+        """Which model it is, with what in it, and where it computes."""
+        plan, given = self.maker.plan, denoiser(self.pipe)
+        model = unwrapped(given)
+        own = {"class": type(model).__name__, "fingerprint": fingerprint(model), "device": chip(self.pipe.device)}
+        own |= {name: getattr(plan, name) for name in ("loras", "vae") if getattr(plan, name)}
+        return own | ({"compiled": True} if is_compiled(given) else {})
 
     def run(self) -> Plan:
         self.bar.expect("timing", 0)
@@ -257,7 +268,7 @@ class Tuner:
             return self.nothing_to_gain(layers, times)
         search = Search(layers, times, Sensitivity(), self.drawings, self.records, self.time_plan)
         self.measure_layers(search)
-        self.bar.expect("drawing plans", (ROUNDS + AROUND) * self.search_steps)
+        self.bar.expect("drawing plans", (ROUNDS + BESIDE) * self.search_steps)
         best = search.run(self.goal, lambda: self.may_go_on(search))
         self.bar.show(search)
         if best is None and not search.trials and not self.bar.has_time_for(0):
@@ -283,7 +294,7 @@ class Tuner:
         wanted = probes(search.layers, search.times)
         each = self.drawings.cheap_steps * len(self.drawings.calibration)
         reserve = 3  # plans that are to be drawn and timed
-        self.bar.expect("layers", len(wanted) * each + (ROUNDS + AROUND) * self.search_steps)
+        self.bar.expect("layers", len(wanted) * each + (ROUNDS + BESIDE) * self.search_steps)
         self.bar.show(search)
         for _ in measure_probes(wanted, search.layers, self.drawings, self.records, search.sensitivity):
             self.bar.show(search)
@@ -309,7 +320,7 @@ class Tuner:
         return search.layers.plan(best.choices, **self.about(), **found, share=self.share(search))
 
     def errors_of_others(self, search: Search, best: Trial) -> list[float]:
-        """Of pictures that did not choose the plan, whose closeness is not the luckiest; none without time for them."""
+        """Errors of pictures that did not choose the plan: those that did favour it. None without time to draw them."""
         what = {"picture errors, others": best.choices}
         if what not in self.records and not self.bar.has_time_for(2 * self.search_steps):
             return []
@@ -337,10 +348,8 @@ class Tuner:
 
     def about(self) -> dict[str, Any]:
         """What the plan was measured on."""
-        plan, model = self.maker.plan, unwrapped(denoiser(self.pipe))
-        own = {"model": plan.model, "class": type(model).__name__, "fingerprint": fingerprint(model)}
+        plan = self.maker.plan
+        own = {"model": plan.model, **self.tuned_model(), **weights_of(plan.model)}
         own |= {"size": list(self.size), "scheduler": plan.scheduler or type(self.pipe.scheduler).__name__}
-        own |= {"steps": plan.steps, "guidance": plan.guidance, "batch": plan.batch, "device": chip(self.pipe.device)}
-        own |= {name: getattr(plan, name) for name in ("loras", "vae") if getattr(plan, name)} | weights_of(plan.model)
-        own |= {"compiled": True} if is_compiled(denoiser(self.pipe)) else {}
+        own |= {"steps": plan.steps, "guidance": plan.guidance, "batch": plan.batch}
         return own | {"dtype": str(self.pipe.dtype).removeprefix("torch."), "goal": str(self.goal), **self.machine}

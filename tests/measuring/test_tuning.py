@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import cpu_offload
 from hypothesis import given
 from hypothesis import strategies as st
 from small_tuning import PROMPTS, SMALL, counting
@@ -244,6 +245,14 @@ def test_a_compiled_model_is_the_same_model_and_takes_long(run, pipe, tuned, mon
         pytest.raises(Begun),
     ):
         run(keep=30)
+
+
+def test_a_model_that_is_offloaded_layer_by_layer_is_refused_and_takes_the_plan(run, pipe, tuned):
+    expected = drawn_again(pipe, tuned[1], HELD_OUT)
+    cpu_offload(pipe.unet, execution_device=torch.device("cpu"))
+    with pytest.raises(ValueError, match=r"model='UNet2DConditionModel' cannot be used\. Allowed: one whose weights"):
+        run(keep=30)
+    assert torch.equal(drawn_again(pipe, tuned[1], HELD_OUT), expected)
 
 
 def test_a_model_without_layers_is_refused(run, pipe):

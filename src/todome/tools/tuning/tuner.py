@@ -139,12 +139,7 @@ def carry_out(
         bar: Shows how far it is, and ends it when its time is over.
         engine: Who draws; this process unless given.
     """
-    if is_compiled(denoiser(pipe)):
-        warnings.warn(
-            "This model is compiled, and is compiled again for every plan that is tried, which takes long. Tune it "
-            "first, and compile it then.",
-            stacklevel=3,
-        )
+    check_denoiser(denoiser(pipe))
     with suspended(pipe):
         apply(pipe).remove()  # refuses a model without layers, before anything is drawn
         maker = PictureMaker(replace(drawn, methods=()), Path(), pipe)
@@ -154,6 +149,19 @@ def carry_out(
             return Tuner(pipe, maker, goal, calibration, folder, bar, engine).run()
         finally:
             bar.close()
+
+
+def check_denoiser(model: Any) -> None:
+    if any(weight.is_meta for weight in model.parameters()):
+        allowed = "one whose weights stay where they are; sequential offloading fetches these for each layer"
+        remedy = "Tune it without offloading: the plan is good for the offloaded model too"
+        raise invalid_value("model", type(model).__name__, allowed, remedy)
+    if is_compiled(model):
+        warnings.warn(
+            "This model is compiled, and is compiled again for every plan that is tried, which takes long. Tune it "
+            "first, and compile it then.",
+            stacklevel=4,
+        )
 
 
 def prompts_apart(prompts: Sequence[str], calibration: int, held_out: int) -> list[str]:

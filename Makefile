@@ -5,7 +5,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Some processors claim AMX and lack it: every product in bfloat16 would end the process with an illegal instruction.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
-.PHONY: setup demo app docs notebook figures test quick compat lint format
+.PHONY: setup demo app docs notebook figures test test-all quick compat lint format
 
 setup: .venv/ready
 
@@ -42,12 +42,16 @@ notebook: setup
 figures: setup
 	OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/figures.py
 
+# What guards behaviour, in minutes; and the rest: more hosts, endings, versions and sizes of the same.
 test: setup
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not thorough"
+
+test-all: setup
+	$(BIN)/python -m pytest -n auto --dist worksteal -m thorough
 
 # The core and its guarantees, on one host of each kind and without what compiles: for the inner loop.
 quick: setup
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" tests/core tests/surface tests/steps tests/guarantees
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not thorough" tests/core tests/surface tests/steps tests/guarantees
 
 # The versions of torch and diffusers that users have; takes an hour and 30 GB.
 COMPAT ?= ../compat

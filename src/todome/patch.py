@@ -12,7 +12,8 @@ from .errors import invalid_value
 from .hooks.modules import Context, clocks_on, remove_hooks, unwrapped
 from .hooks.state import GraphInputs, ThreadState
 from .reductions import Downsample, Level, Merge, Reduction, layer_table
-from .steps.clock import Clock, can_be_followed
+from .steps.clock import Clock
+from .steps.runs import can_be_followed
 from .tokens.tables import TableCache
 
 
@@ -76,17 +77,18 @@ class Patch:
 
     def _new_clock(self, target: Any, scheduler: Any) -> Clock:
         clock = Clock(self.reduction)
-        clock.on_begin = functools.partial(warn_of_replaced, [weakref.ref(model) for model in self.models])
+        runs = clock.runs
+        runs.on_begin = functools.partial(warn_of_replaced, [weakref.ref(model) for model in self.models])
         for model in self.models:
             for old in clocks_on(model):
-                clock.inherit(old)
+                runs.inherit(old.runs)
                 remove_hooks(model, old)
                 old.leave(model)
         if is_pipeline(target):
-            clock.follow_pipeline(target)
+            runs.follow_pipeline(target)
         if scheduler is not None:
-            clock.restarts = True
-            clock.follow(scheduler, joins=True)
+            runs.restarts = True
+            runs.follow(scheduler, joins=True)
         return clock
 
     def _add_hooks(self, model_of_layer: list[nn.Module]) -> None:
@@ -121,7 +123,7 @@ class Patch:
         if not whole or not 0 <= step < steps:
             allowed = "a whole step from 0 to steps - 1 of a whole number of steps"
             raise invalid_value("(step, steps)", (step, steps), allowed, "Call patch.at(i, n) before step i of n")
-        self.clock.at(step, steps)
+        self.clock.runs.at(step, steps)
 
     def remove(self) -> None:
         """Restores the model as it was. Does nothing if the patch was already replaced or removed."""

@@ -46,7 +46,7 @@ def apply_patch(
     )
     patch = apply(unet, reduction)
     if is_pipeline(model):
-        patch.clock.follow_pipeline(model)  # apply(model) would reduce a ControlNet too, which tomesd does not
+        patch.clock.runs.follow_pipeline(model)  # apply(model) would reduce a ControlNet too, which tomesd does not
     return model
 
 

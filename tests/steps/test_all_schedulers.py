@@ -70,7 +70,7 @@ def test_every_scheduler_given_by_hand_sets_a_run_up(cls):
     patch = todome.apply(unet, Downsample(2, stop=0.5), scheduler=scheduler)
     if not can_be_set_up(scheduler):
         pytest.skip("wants more than a number of steps")
-    run = patch.clock.run
+    run = patch.clock.runs.now()
     assert run is not None
     assert (run.step, run.steps) == (0, len(scheduler.timesteps))
     patch.remove()

@@ -140,7 +140,7 @@ def test_requests_leave_nothing_behind():
     for _ in range(3):
         one_of_many_requests(pipeline, steps=2)
     gc.collect()
-    assert len(patch.clock.schedulers) == 1
+    assert len(patch.clock.runs.schedulers) == 1
 
 
 class ViewsPipeline(StableDiffusionPipeline):

@@ -120,7 +120,7 @@ def test_what_the_user_says_counts_more_than_the_scheduler(set_up):
     patch = todome.apply(unet, Downsample(2, stop=0.5), scheduler=scheduler)
     scheduler.set_timesteps(10)
     if not set_up:
-        patch.clock.driver.scheduler = None
+        patch.clock.runs.here.scheduler = None
     with recording(unet, patch) as record:
         for number in range(3):
             patch.at(number, 4)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from ..errors import invalid_value
 from ..reductions import AUTO_KEYS, format_grid
-from ..steps.clock import Call, remember
+from ..steps.clock import Call
+from ..steps.runs import remember
 from .checkpointing import Memory
 from .compiling import is_compiling, outside_graphs, stays_eager
 from .grids import GridReader
@@ -45,7 +46,7 @@ class RootHook(Hook):
 
     def adopt(self) -> None:
         """Makes the clock and the graphs know of this model: of a new one, or of a copy."""
-        self.clock.attached = True
+        self.clock.runs.attached = True
         self.clock.graph_inputs.add(self.context.inputs)
 
     @stays_eager

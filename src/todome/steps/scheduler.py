@@ -1,7 +1,6 @@
 """Following a scheduler: `set_timesteps` and `step` of one instance also move the run that it drives.
 
-Works for every scheduler of diffusers and for whatever has `set_timesteps`, `step` and `timesteps`. Nothing is read
-from the device but, once or twice in a run, the timestep of schedulers that keep no index.
+Works for every scheduler of diffusers and for whatever has `set_timesteps`, `step` and `timesteps`.
 
 The run is kept in the scheduler's `__dict__`, beside its other state. So a copy of the scheduler drives a run of its
 own, from where the original was, and pipelines that save and restore `scheduler.__dict__` (panorama, tiled upscaling)
@@ -12,13 +11,14 @@ import copy
 import functools
 from typing import Any, Protocol
 
-from .run import Run, first_number
+from .run import Run
+from .schedule import place_of_value, place_of_view, places_with, waits
 
 WATCHED = ("set_timesteps", "step")
 
 
 class Follower(Protocol):
-    """What a scheduler asks of the clocks that follow it."""
+    """What a scheduler asks of those that follow it."""
 
     attached: bool
 
@@ -30,7 +30,7 @@ class Follower(Protocol):
 
 
 class Watch:
-    """The run of one scheduler, and the clocks that follow it."""
+    """The run of one scheduler, and those that follow it."""
 
     def __init__(self) -> None:
         self.run = Run()
@@ -67,7 +67,8 @@ class WatchedMethod:
         if begun:
             self.watch.run.begin(schedule_length(self.scheduler))
         else:
-            self.watch.run.finish_step(lambda: possible_indices(self.scheduler, args, kwargs))
+            timestep = args[1] if len(args) > 1 else kwargs.get("timestep")
+            self.watch.run.finish(place_of_step(self.scheduler, self.watch.run, timestep))
         for follower in followers:
             follower.scheduler_moved(self.scheduler, begun)
         return result
@@ -133,10 +134,17 @@ def schedule_length(scheduler: Any) -> int:
     return 0 if timesteps is None else len(timesteps)
 
 
-def possible_indices(scheduler: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
-    """Where among its timesteps the scheduler may just have stepped from. PNDM's repeat, so there may be two."""
-    index = getattr(scheduler, "step_index", None)
-    if index is not None:
-        return {index - 1}
-    timestep = first_number(args[1] if len(args) > 1 else kwargs.get("timestep"))
-    return {i for i, known in enumerate(scheduler.timesteps.tolist()) if known == timestep}
+def place_of_step(scheduler: Any, run: Run, timestep: Any) -> int:
+    """The place in its schedule of the step that a scheduler has just made.
+
+    A timestep that is no view of the schedule, and on a device, is read once in a run, by schedulers without an index.
+    """
+    schedule = getattr(scheduler, "timesteps", None)
+    place = place_of_view(schedule, timestep)
+    if place is None and getattr(scheduler, "step_index", None) is not None:
+        return scheduler.step_index - 1
+    if place is None:
+        place = place_of_value(schedule, timestep, run.index)
+    if place is None and run.first is None and waits(timestep):
+        place = next(iter(places_with(schedule, timestep)), None)
+    return run.index if place is None else place

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from .errors import invalid_value
-from .hooks.modules import Context, clocks_on, remove_hooks, unwrapped
-from .hooks.state import GraphInputs, ThreadState
+from .hooks.modules import Context, Detached, contexts_on, detach, unwrapped
+from .hooks.state import ThreadState
 from .reductions import Downsample, Level, Merge, Reduction, layer_table
 from .steps.clock import Clock
 from .steps.runs import can_be_followed
@@ -43,9 +43,8 @@ def apply(target: Any, reduction: Reduction | None = None, *, scheduler: Any = N
 def remove(target: Any) -> None:
     """Removes the patch of a model. Without a patch it does nothing."""
     for model in denoisers(target):
-        for clock in clocks_on(model):
-            remove_hooks(model, clock)
-            clock.leave(model)
+        for context in contexts_on(model):
+            detach(context, model)
 
 
 class Patch:
@@ -63,6 +62,7 @@ class Patch:
         self._settings = reduction.settings(self._layers)
         self._check()
         self._tables = TableCache(functools.partial(layer_table, reduction, self._settings))
+        self._replaced: list[Detached] = []
         self.clock = self._new_clock(target, scheduler)
         self._add_hooks([model for model, _ in found])
         if any(map(is_compiled, given)):
@@ -80,10 +80,9 @@ class Patch:
         runs = clock.runs
         runs.on_begin = functools.partial(warn_of_replaced, [weakref.ref(model) for model in self.models])
         for model in self.models:
-            for old in clocks_on(model):
-                runs.inherit(old.runs)
-                remove_hooks(model, old)
-                old.leave(model)
+            for old in contexts_on(model):
+                runs.inherit(old.clock.runs)
+                self._replaced.append(detach(old, model))
         if is_pipeline(target):
             runs.follow_pipeline(target)
         if scheduler is not None:
@@ -101,7 +100,7 @@ class Patch:
         state, said = ThreadState(), set()
         for model in self.models:
             later = len(self._layers) if len(self._settings) > len(self._layers) else 0
-            context = Context(self.clock, self._tables, state, said, GraphInputs(model), later)
+            context = Context(self.clock, self._tables, state, said, later)
             readers: dict[nn.Module, GridReader] = {}
             for number, layer in enumerate(self._layers):
                 if model_of_layer[number] is model and self._settings[number] is not None:
@@ -123,18 +122,33 @@ class Patch:
         if not whole or not 0 <= step < steps:
             allowed = "a whole step from 0 to steps - 1 of a whole number of steps"
             raise invalid_value("(step, steps)", (step, steps), allowed, "Call patch.at(i, n) before step i of n")
+        if not self.is_on:
+            raise RuntimeError(
+                "This patch is on no model any more: it was removed, or another one replaced it. Call at() of the patch "
+                "that todome.apply returned last."
+            )
         self.clock.runs.at(step, steps)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it is on a model: it was neither removed nor replaced."""
+        return bool(self.clock.contexts)
 
     def remove(self) -> None:
         """Restores the model as it was. Does nothing if the patch was already replaced or removed."""
         for model in self.models:
-            remove_hooks(model, self.clock)
-            self.clock.leave(model)
+            for context in contexts_on(model):
+                if context.clock is self.clock:
+                    detach(context, model)
 
     def __enter__(self) -> "Patch":
         return self
 
     def __exit__(self, *error: object) -> None:
+        """Removes it, and puts back the patches that it had replaced."""
+        for old in self._replaced if self.is_on else []:
+            old.attach_again()
+            old.context.clock.runs.inherit(self.clock.runs)
         self.remove()
 
     @property
@@ -151,13 +165,14 @@ class Patch:
 
     def _has_graphs(self) -> bool:
         """Whether compiled graphs may read the tables, which do not say which ones they read."""
-        return any(inputs.traced for inputs in list(self.clock.graph_inputs)) or any(map(is_compiled, self.models))
+        return any(context.inputs.traced for context in list(self.clock.contexts)) or any(map(is_compiled, self.models))
 
     def __repr__(self) -> str:
         names = " and ".join(type(model).__name__ for model in self.models)
         window = f"from {self.reduction.start:.0%} to {self.reduction.stop:.0%} of the steps"
         lines = [f"  {self.reduction.describe(level)}" for level in self.levels]
-        return "\n".join([f"{self.reduction} on {names}, {window}", *lines])
+        off = "" if self.is_on else " (removed, or replaced by another patch)"
+        return "\n".join([f"{self.reduction} on {names}, {window}{off}", *lines])
 
 
 def models_in(target: Any) -> list[nn.Module]:

@@ -1,7 +1,8 @@
 """Adding hooks to torch modules and removing them without a trace: the one place that touches the hook tables."""
 
+import threading
+import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -14,16 +15,66 @@ from .state import PHASE, GraphInputs, ThreadState
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-@dataclass(eq=False)
-class Context:
-    """What the hooks of one patch on one model share. All but `inputs` is shared by the models of the patch as well."""
+PATIENCE = 60.0  # seconds for calls that other threads make to end, before a patch is taken off
 
-    clock: Clock
-    tables: TableCache
-    state: ThreadState
-    said: set[str]  # which warnings were given
-    inputs: GraphInputs
-    later: int = 0  # how much higher a layer's number is among the settings of later, where there are any
+
+class Context:
+    """What the hooks of one patch on one model share, from `apply` to `remove`.
+
+    Args:
+        clock: Shared by the models of the patch, as are the tables and the state of calls.
+        tables: Which rows are kept, by layer and grid.
+        state: Of the calls that are being made, by thread.
+        said: Which warnings were given.
+        later: How much higher a layer's number is among the settings of later, where there are any.
+    """
+
+    def __init__(self, clock: Clock, tables: TableCache, state: ThreadState, said: set[str], later: int = 0) -> None:
+        self.clock, self.tables, self.state, self.said, self.later = clock, tables, state, said, later
+        self.inputs = GraphInputs()
+        self.join()
+
+    def join(self) -> None:
+        """Makes the clock know of it: of a new one, or of a copy."""
+        self.root: weakref.ref[nn.Module] | None = None  # the model, as far as it was called or hooked
+        self.calling: set[threading.Thread] = set()
+        self.ended = threading.Condition()
+        self.is_closing = False
+        self.clock.contexts.add(self)
+        self.clock.runs.attached = True
+
+    def begin_call(self) -> bool:
+        """Whether the hooks may act in a call that this thread makes; not while they are being taken off."""
+        with self.ended:
+            self.calling.add(threading.current_thread())
+            return not self.is_closing
+
+    def end_call(self) -> None:
+        with self.ended:
+            self.calling.discard(threading.current_thread())
+            self.ended.notify_all()
+
+    def wait_for_calls(self) -> None:
+        """Waits until no other thread is in the middle of a call; new calls are dense from now on."""
+        self.is_closing = True
+        with self.ended:
+            if not self.ended.wait_for(lambda: not self.others_calling(), PATIENCE):
+                self.is_closing = False
+                raise RuntimeError(
+                    "The patch cannot be changed while another thread computes a call of the model: wait for it."
+                )
+
+    def others_calling(self) -> bool:
+        mine = threading.current_thread()
+        return any(thread is not mine and thread.is_alive() for thread in self.calling)
+
+    def __getstate__(self) -> dict[str, Any]:
+        shared = ("clock", "tables", "state", "said", "later", "inputs")
+        return {name: getattr(self, name) for name in shared}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.join()
 
     def current_call(self) -> Call:
         return self.state.call or self.clock.current_call()
@@ -92,19 +143,37 @@ def our_hooks(root: nn.Module) -> Iterator[HookEntry]:
                     yield HookEntry(owner, tables, key)
 
 
-def clocks_on(root: nn.Module) -> list[Clock]:
-    """The clocks of the patches on a model: one, or none."""
-    return list({id(hook.owner.clock): hook.owner.clock for hook in our_hooks(root)}.values())
+class Detached(NamedTuple):
+    """Hooks that were taken off, to be put back."""
+
+    context: Context
+    entries: list[tuple[dict[int, Any], int, Any]]
+
+    def attach_again(self) -> None:
+        for table, key, value in self.entries:
+            table[key] = value
+        self.context.is_closing = False
+        self.context.clock.contexts.add(self.context)
+        self.context.clock.runs.attached = True
 
 
-def remove_hooks(root: nn.Module, clock: Clock) -> None:
-    """Removes the hooks of one patch from a model, and the buffer with them."""
-    for hook in list(our_hooks(root)):
-        if hook.owner.clock is clock:
-            for table in hook.tables:
-                table.pop(hook.key, None)
-            hook.owner.context.inputs.root._buffers.pop(PHASE, None)
-            hook.owner.context.inputs.root._non_persistent_buffers_set.discard(PHASE)
+def contexts_on(target: nn.Module) -> list[Context]:
+    """What the hooks in a model share: of one patch, of several where it has parts with patches of their own."""
+    return list({id(hook.owner.context): hook.owner.context for hook in our_hooks(target)}.values())
+
+
+def detach(context: Context, target: nn.Module) -> Detached:
+    """Takes off every hook of a patch on one model, which may reach beyond the target that it was found in."""
+    context.wait_for_calls()
+    root = None if context.root is None else context.root()
+    entries = []
+    for part in (target, *filter(None, [root])):
+        for hook in list(our_hooks(part)):
+            if hook.owner.context is context:
+                entries += [(table, hook.key, table.pop(hook.key)) for table in hook.tables if hook.key in table]
+        vars(part).pop(PHASE, None)
+    context.clock.leave(context)
+    return Detached(context, entries)
 
 
 def remove_hooks_on(module: nn.Module, owner: Hook) -> None:

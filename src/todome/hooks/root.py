@@ -5,6 +5,7 @@ do they run inside of it: then the scheduler or `patch.at` must say where the ru
 """
 
 import warnings
+import weakref
 from typing import Any
 
 import torch
@@ -13,12 +14,11 @@ from torch import Tensor, nn
 from ..errors import invalid_value
 from ..reductions import AUTO_KEYS, format_grid
 from ..steps.clock import Call
-from ..steps.runs import remember
 from .checkpointing import Memory
 from .compiling import is_compiling, outside_graphs, stays_eager
 from .grids import GridReader
 from .modules import Context, Hook, add_hook, add_pre_hook
-from .state import is_capturing
+from .state import PHASE, is_capturing
 
 TRACED = (
     "torch.jit.trace would record one phase for ever, and the pictures of ToDo: it cannot be used with a patch. Use "
@@ -39,15 +39,15 @@ class RootHook(Hook):
         self.memory = Memory()
         self.warns = getattr(self.clock.reduction, "factor", None) == "auto"
         self.expected: tuple[Any, ...] = ()
-        remember(self.clock.models, root)
-        self.adopt()
+        self.adopt(root)
         add_pre_hook(root, self.before)
         add_hook(root, self.after, always=True)
 
-    def adopt(self) -> None:
-        """Makes the clock and the graphs know of this model: of a new one, or of a copy."""
-        self.clock.runs.attached = True
-        self.clock.graph_inputs.add(self.context.inputs)
+    def adopt(self, root: nn.Module) -> None:
+        """Makes the root known where hooks are found from its parts, and the phase where torch.export looks for it."""
+        if self.context.root is None or self.context.root() is not root:
+            self.context.root = weakref.ref(root)
+        vars(root)[PHASE] = self.context.inputs.phase
 
     @stays_eager
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -70,8 +70,11 @@ class RootHook(Hook):
         timestep = None if capturing else find_timestep(args, kwargs)
         state.training = torch.is_grad_enabled()
         state.call = self.memory.choose(latents, lambda: self.next_call(timestep, capturing), state.training)
+        if not self.context.begin_call():
+            state.call = state.call._replace(active=False)
         state.in_model, state.recomputed_holder, state.capturing = True, None, capturing
         self.context.inputs.begin_call(state.call, latents.device)
+        self.adopt(module)
         self.expect(latents)
         for layer in self.layers:
             layer.refresh()
@@ -93,8 +96,9 @@ class RootHook(Hook):
 
     @outside_graphs
     def end_call(self, succeeded: bool) -> None:
-        self.context.state.in_model = False
+        self.context.state.in_model, self.context.state.call = False, None
         self.context.inputs.calls.release()
+        self.context.end_call()
         if succeeded:
             self.warn_if_dense()
 
@@ -111,10 +115,6 @@ class RootHook(Hook):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"expected": ()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.adopt()
 
 
 def refuse_copies_of_the_call(module: nn.Module) -> None:

@@ -7,13 +7,15 @@ import threading
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..steps.clock import Call
 from ..tokens.grid import Grid
 from ..tokens.matching import Matching
 
-PHASE = "todome_phase"  # the buffer of a patched model that holds the phase index; in no state dict
+PHASE = "todome_phase"  # what torch.export calls the phase index of a model; an attribute, in no table of tensors
+
+PATIENCE = 0.5  # seconds until it is looked again whether the holder of a lock still lives
 
 
 class BlockCall(NamedTuple):
@@ -51,14 +53,13 @@ class GraphInputs:
     """What graphs of one model read: whether the reduction is on, and the phase as a tensor.
 
     `active` and `late` are Python bools, hence two compiled graphs, or three of a plan whose factors fall. The phase is
-    a buffer of one element on the model's device that is overwritten in place, so that replayed graphs see it move.
+    a tensor of one element on the model's device that is overwritten in place, so that replayed graphs see it move.
     Where a backward pass may still read it, a new tensor is allocated instead.
     """
 
-    def __init__(self, root: nn.Module) -> None:
-        self.root = root
+    def __init__(self) -> None:
         self.active, self.phase_index, self.late = True, 0, False
-        root.register_buffer(PHASE, self.new_phase(torch.device("cpu")), persistent=False)
+        self.phase = self.new_phase(torch.device("cpu"))
         self.saved_for_backward = False
         self.captured = False  # whether a captured graph reads the tensor, which knows no other
         self.driven = False  # whether somebody drives the run, so that a graph need not look at timesteps
@@ -66,14 +67,6 @@ class GraphInputs:
         self.calls = CallLock()
         self.matching: Matching | None = None
         self.merging = False
-
-    @property
-    def phase(self) -> Tensor:
-        return getattr(self.root, PHASE)
-
-    @phase.setter
-    def phase(self, tensor: Tensor) -> None:
-        setattr(self.root, PHASE, tensor)
 
     def show(self, call: Call) -> None:
         moved = call.phase_index != self.phase_index
@@ -111,23 +104,31 @@ class GraphInputs:
 
 
 class CallLock:
-    """Lock that one thread holds for a call of a model. Its holder may ask again, others can be told to wait."""
+    """Lock that one thread holds for a call of a model. Its holder may ask again, others can be told to wait.
+
+    A thread that ended in the middle of a call (SystemExit, an exception from outside) has not released it: torch runs
+    no hook then. Such a thread holds nothing any more.
+    """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.holder = 0
+        self.changed = threading.Condition()
+        self.holder: threading.Thread | None = None
 
     def acquire(self, wait: bool = True) -> bool:
-        if self.holder != threading.get_ident():
-            if not self.lock.acquire(blocking=wait):
-                return False
-            self.holder = threading.get_ident()
+        mine = threading.current_thread()
+        with self.changed:
+            while self.holder not in (None, mine) and self.holder.is_alive():
+                if not wait:
+                    return False
+                self.changed.wait(PATIENCE)
+            self.holder = mine
         return True
 
     def release(self) -> None:
-        if self.holder == threading.get_ident():
-            self.holder = 0
-            self.lock.release()
+        with self.changed:
+            if self.holder is threading.current_thread():
+                self.holder = None
+                self.changed.notify()
 
     def __reduce__(self) -> Any:
         return CallLock, ()

@@ -1,7 +1,7 @@
 """What a reduction does at each step: whether it is on, which member of each cell is kept, which settings hold."""
 
 from typing import Any, NamedTuple
-from weakref import WeakSet, ref
+from weakref import WeakSet
 
 from ..reductions import Reduction
 from .run import Position
@@ -22,18 +22,13 @@ class Clock:
     def __init__(self, reduction: Reduction, runs: Runs | None = None) -> None:
         self.reduction, self.runs = reduction, runs or Runs()
         self.runs.on_move = self.show_graphs
-        self.forget_models()
+        self.contexts: WeakSet[Any] = WeakSet()  # what the hooks on each model share
 
-    def forget_models(self) -> None:
-        self.models: dict[int, ref[Any]] = {}
-        self.graph_inputs: WeakSet[Any] = WeakSet()  # what compiled and captured graphs read
-
-    def leave(self, model: Any) -> None:
-        """No hook of the patch is on the model any more. After the last one, every scheduler is as it was."""
-        self.models.pop(id(model), None)
-        if not self.models:
+    def leave(self, context: Any) -> None:
+        """No hook of the patch is on a model any more. After the last one, every scheduler is as it was."""
+        self.contexts.discard(context)
+        if not self.contexts:
             self.runs.detach()
-            self.forget_models()
 
     def call_at(self, position: Position) -> Call:
         reduction, active, late = self.reduction, True, False
@@ -60,8 +55,8 @@ class Clock:
     def show_graphs(self) -> None:
         """Moves what graphs read: no hook runs when a captured graph is replayed."""
         call, driven = self.current_call(), self.runs.is_driven
-        for inputs in list(self.graph_inputs):
-            inputs.move(call, driven)
+        for context in list(self.contexts):
+            context.inputs.move(call, driven)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"reduction": self.reduction, "runs": self.runs}

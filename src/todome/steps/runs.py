@@ -10,6 +10,7 @@ to, where something better does. In this order:
     by falling timesteps    nobody drives the run: a lower timestep is the next step
 """
 
+import copy
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -135,7 +136,8 @@ class Runs:
 
     def inherit(self, other: "Runs") -> None:
         """Follows what the patch it replaces followed: pipelines that share a model go on driving it."""
-        self.restarts, self.here.said, self.here.scheduler = other.restarts, other.here.said, other.here.scheduler
+        self.restarts, self.here.scheduler = other.restarts, other.here.scheduler
+        self.here.said = copy.copy(other.here.said)
         for pipeline in living(other.pipelines):
             self.follow_pipeline(pipeline)
         for scheduler in living(other.schedulers):

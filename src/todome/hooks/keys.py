@@ -1,7 +1,8 @@
 """Fewer keys: rows are selected before an attention layer projects its tokens to keys and values (ToDo).
 
-So the projections shrink too. Where something was put around the attention that may regroup its tokens (HyperTile), the
-rows are selected at the projections themselves, where they can be told from the tokens that really arrive.
+So the projections shrink too. Attention that is known to do no more takes the rows as its context. Where it has a
+processor of another kind, or something around it that may regroup its tokens (HyperTile), the rows are selected at the
+projections themselves, where the tokens really arrive.
 """
 
 import warnings
@@ -29,9 +30,9 @@ class KeptKeys(LayerHook):
     def refresh(self) -> None:
         attention = self.layer.attention
         self.layer.check(attention)
-        wrapped = "forward" in vars(attention)  # by something that may regroup the tokens
-        if wrapped or self.projections:
-            self.hook_projections((attention.to_k, attention.to_v) if wrapped else ())
+        handed = self.layer.takes_kept_rows(attention)
+        if self.projections or not handed:
+            self.hook_projections(() if handed else (attention.to_k, attention.to_v))
 
     def hook_projections(self, wanted: tuple[nn.Module, ...]) -> None:
         """Hooks these and no others: adapters (LoRA) may have been put around those of before."""

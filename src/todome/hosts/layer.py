@@ -25,6 +25,7 @@ class Layer:
         masks: What it may call a mask over keys.
         extra_tokens: What it may call tokens that it puts in front of its own.
         needs_all_keys: Whether the attention, as it is set up now, cannot do with fewer keys.
+        takes_kept_rows: Whether kept rows may be handed to it as its context, as it is set up now.
         check: Raises where keys cannot be left out of the attention as it is set up now.
         cross_attention: The attention to text, where there is one.
         feed_forward: The feed-forward part, where there is one.
@@ -42,6 +43,7 @@ class Layer:
     masks: tuple[str, ...]
     extra_tokens: str
     needs_all_keys: Callable[[nn.Module], bool]
+    takes_kept_rows: Callable[[nn.Module], bool]
     check: Callable[[nn.Module], None]
     cross_attention: Any
     feed_forward: nn.Module | None

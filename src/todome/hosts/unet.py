@@ -7,6 +7,8 @@ replaced: hooks read the grid where the model knows it, and change what goes int
 import inspect
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
+from types import CodeType
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,6 +27,8 @@ HOLDERS = {
     "TransformerSpatioTemporalModel",  # Stable Video Diffusion
     "SpatialTransformer",  # CompVis, Stability: ldm, sgm
 }
+PLAIN = {"AttnProcessor", "AttnProcessor2_0", "XFormersAttnProcessor", "SlicedAttnProcessor"}  # attention, no more
+MAP_MAKERS = {"get_attention_scores", "softmax"}  # what a processor calls that has the map of attention in its hands
 WAYS = ("down", "mid", "up")
 STAGES = (("down_blocks", "mid_block", "up_blocks"), ("input_blocks", "middle_block", "output_blocks"))
 CHECKPOINT_FLAGS = ("checkpoint", "gradient_checkpointing")  # of blocks that checkpoint their inside: ldm, sgm; kohya
@@ -65,7 +69,8 @@ def layer_of(block: Any, holder: nn.Module, scale: int, level: int, name: str) -
         context=context_name(block.attn1),
         masks=("attention_mask", "mask"),  # diffusers; ldm
         extra_tokens="additional_tokens",  # sgm
-        needs_all_keys=looks_at_its_input,
+        needs_all_keys=needs_all_keys,
+        takes_kept_rows=takes_kept_rows,
         check=refuse_fused,
         cross_attention=getattr(block, "attn2", None),
         feed_forward=getattr(block, "ff", None),
@@ -112,9 +117,27 @@ def context_name(attention: nn.Module) -> str:
     return "encoder_hidden_states" if "encoder_hidden_states" in parameters else "context"
 
 
-def looks_at_its_input(attention: nn.Module) -> bool:
-    """Whether it is perturbed (PAG): its values then take the place of its output, token by token."""
-    return "PAG" in type(getattr(attention, "processor", None)).__name__
+def needs_all_keys(attention: nn.Module) -> bool:
+    """Whether its processor does more with keys or values than attention does."""
+    return looks_closer(type(getattr(attention, "processor", None)))
+
+
+@cache
+def looks_closer(processor: type) -> bool:
+    """Whether processors of a class read the map of attention, or perturb it (PAG: values as the output)."""
+    own = [cls for cls in processor.__mro__ if cls.__name__ not in PLAIN]
+    names = {name for cls in own for code in codes_of(cls) for name in code.co_names}
+    return "PAG" in processor.__name__ or not names.isdisjoint(MAP_MAKERS)
+
+
+def codes_of(cls: type) -> Iterator[CodeType]:
+    return (part.__code__ for part in vars(cls).values() if inspect.isfunction(part))
+
+
+def takes_kept_rows(attention: nn.Module) -> bool:
+    """Whether kept rows may be handed to it as its context: it makes keys and values of them and nothing else."""
+    processor = getattr(attention, "processor", None)
+    return "forward" not in vars(attention) and (processor is None or type(processor).__name__ in PLAIN)
 
 
 def refuse_fused(attention: nn.Module) -> None:

@@ -25,11 +25,13 @@ class KeptKeys(LayerHook):
     def __init__(self, layer: Any, *common: Any) -> None:
         super().__init__(layer, *common)
         self.projections: tuple[nn.Module, ...] = ()  # those that are hooked
+        self.needs_all = layer.needs_all_keys(layer.attention)
         add_pre_hook(layer.attention, self.before_attention)
 
     def refresh(self) -> None:
         attention = self.layer.attention
         self.layer.check(attention)
+        self.needs_all = self.layer.needs_all_keys(attention)
         handed = self.layer.takes_kept_rows(attention)
         if self.projections or not handed:
             self.hook_projections(() if handed else (attention.to_k, attention.to_v))
@@ -70,15 +72,13 @@ class KeptKeys(LayerHook):
 
     def rows_in_graph(self, x: Tensor) -> Tensor | None:
         table, phase = self.table_in_graph(x.shape[1]), self.context.inputs.phase.to(x.device)
-        if not isinstance(table, RowTable) or self.layer.needs_all_keys(self.layer.attention):
-            return None
-        return kept_rows(table, phase)
+        return kept_rows(table, phase) if isinstance(table, RowTable) and not self.needs_all else None
 
     @outside_graphs
     def rows_in_call(self, x: Tensor) -> Tensor | None:
         context = self.context
         block, capturing = context.state.block, context.state.capturing
-        if block is None or not block.call.active or self.layer.needs_all_keys(self.layer.attention):
+        if block is None or not block.call.active or self.needs_all:
             return None
         grid = block.grid if x.shape[1] == block.tokens else self.tiles_of(x, block)
         table = None if grid is None else context.tables.find(self.number_for(block.call), grid, x.device, capturing)

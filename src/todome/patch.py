@@ -13,7 +13,7 @@ from .hooks.modules import Context, Detached, contexts_on, detach, unwrapped
 from .hooks.state import ThreadState
 from .reductions import Downsample, Level, Merge, Reduction, layer_table
 from .steps.clock import Clock
-from .steps.runs import can_be_followed
+from .steps.runs import Runs, can_be_followed, living
 from .tokens.tables import TableCache
 
 
@@ -78,7 +78,6 @@ class Patch:
     def _new_clock(self, target: Any, scheduler: Any) -> Clock:
         clock = Clock(self.reduction)
         runs = clock.runs
-        runs.on_begin = functools.partial(warn_of_replaced, [weakref.ref(model) for model in self.models])
         for model in self.models:
             for old in contexts_on(model):
                 runs.inherit(old.clock.runs)
@@ -88,7 +87,17 @@ class Patch:
         if scheduler is not None:
             runs.restarts = True
             runs.follow(scheduler, joins=True)
+        runs.on_begin = functools.partial(warn_of_replaced, self._models_of(runs))
         return clock
+
+    def _models_of(self, runs: Runs) -> dict[int, list[weakref.ref[nn.Module]]]:
+        """The models of the patch that each pipeline has whose runs are followed."""
+        pipelines = list(living(runs.pipelines))
+        parts = {id(pipeline): denoisers(pipeline) for pipeline in pipelines}
+        return {
+            key: [weakref.ref(model) for model in self.models if any(model is part for part in found)]
+            for key, found in parts.items()
+        }
 
     def _add_hooks(self, model_of_layer: list[nn.Module]) -> None:
         from .hooks.grids import GridReader
@@ -213,10 +222,10 @@ def is_compiled(model: nn.Module) -> bool:
     return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
 
 
-def warn_of_replaced(patched: list[weakref.ref[nn.Module]], pipeline: Any) -> None:
+def warn_of_replaced(patched: dict[int, list[weakref.ref[nn.Module]]], pipeline: Any) -> None:
     """Says where a patched model of a pipeline was replaced by another one, which is dense."""
-    present = denoisers(pipeline)
-    gone = [model for model in (ref() for ref in patched) if not any(model is other for other in present)]
+    present, had = denoisers(pipeline), patched.get(id(pipeline), [])
+    gone = [model for model in (ref() for ref in had) if not any(model is other for other in present)]
     if gone:
         name = type(gone[0]).__name__ if gone[0] is not None else "model"
         warnings.warn(

@@ -54,7 +54,7 @@ def hooks_set_aside(module: nn.Module) -> Iterator[None]:
     """A module without todome's hooks. Those of others may come and go in between, and keep their order."""
     ours = our_keys(module)
     before = {name: dict(getattr(module, name)) for name in TABLES}
-    phase = module._buffers.pop(PHASE, None)  # another patch in between would take it away
+    phase = vars(module).pop(PHASE, None)  # another patch in between would take it away
     for name in TABLES:
         for key in ours:
             getattr(module, name).pop(key, None)
@@ -67,7 +67,7 @@ def hooks_set_aside(module: nn.Module) -> Iterator[None]:
             table.clear()
             table.update({key: hook for key, hook in old.items() if key in ours or key in now} | now)
         if phase is not None:
-            module.register_buffer(PHASE, phase, persistent=False)
+            vars(module)[PHASE] = phase
 
 
 @contextmanager

@@ -40,8 +40,6 @@ from todome.tools.settings import Settings, recommended_settings
 class SmallestWork:
     """A worker that answers with a record as large as one of a picture."""
 
-    needs_gpu = True
-
     def open(self, place: Place) -> None:
         self.answer = [{"prompt": "a red tulip, close-up", "worker": place.name, "more": "x" * 400}]
 

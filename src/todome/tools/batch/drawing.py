@@ -1,7 +1,5 @@
 """Worker that draws jobs: the pipeline is opened once, pictures go into their files, a small record of each returns."""
 
-import errno
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +30,6 @@ class DrawingWorker:
     folder: Path
     pipe: Any = None
     place: Place = NOWHERE
-    needs_gpu = True
 
     def open(self, place: Place) -> None:
         """Opens the pipeline. What it cannot do of any row is refused before the first picture."""
@@ -67,14 +64,10 @@ class DrawingWorker:
         return [self.write(job, one, len(jobs)) for job, one in zip(jobs, made, strict=True)]
 
     def write(self, job: Job, made: Generated, together: int) -> Record:
+        """What keeps one picture from its file keeps all: it ends the run."""
         path = picture_path(self.folder, job.key)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_png(made.picture, path, made.texts(), force=True)
-        except OSError as error:
-            if error.errno == errno.ENOSPC:  # not the row's fault: the run ends
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
-            return failed(job, error, self.place)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_png(made.picture, path, made.texts(), force=True)
         return {**self.record(job, made.settings), "seconds": round(made.seconds, 4), "batch": together}
 
     def found(self, job: Job) -> Record:
@@ -92,14 +85,8 @@ def facts(job: Job, settings: Settings) -> Record:
     width, height = settings.size or (None, None)
     names = ("prompt", "negative", "seed", "steps", "guidance", "scheduler", "model")
     own = {name: getattr(settings, name) for name in names}
-    return {
-        "key": job.key,
-        "row": job.row,
-        **own,
-        "width": width,
-        "height": height,
-        "method": str(settings.reduction or "dense"),
-    }
+    size = {"width": width, "height": height}
+    return {"key": job.key, "row": job.row, **own, **size, "method": str(settings.reduction or "dense")}
 
 
 def failed(job: Job, error: Exception, place: Place) -> Record:

@@ -202,8 +202,6 @@ class PictureWorker:
     A method stays on the pipeline from batch to batch: a compiled one would be compiled again.
     """
 
-    needs_gpu = True
-
     def __init__(self, maker: PictureMaker, inception: InceptionFile | None = None) -> None:
         self.maker, self.inception = maker, inception
         self.on, self.current = None, None

@@ -82,13 +82,13 @@ class Server(ThreadingHTTPServer):
 
     free = threading.BoundedSemaphore(args.threads)
 
-    def process_request(self, *request) -> None:
+    def process_request(self, request, client_address) -> None:
         self.free.acquire()
-        super().process_request(*request)
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, *request) -> None:
+    def process_request_thread(self, request, client_address) -> None:
         try:
-            super().process_request_thread(*request)
+            super().process_request_thread(request, client_address)
         finally:
             self.free.release()
 

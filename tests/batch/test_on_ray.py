@@ -24,7 +24,7 @@ from PIL import Image
 
 import todome
 from todome import Downsample
-from todome.tools.engines.on_ray import OnRay, connect
+from todome.tools.engines.on_ray import OnRay
 from todome.tools.generate import Settings, make_picture
 from todome.tools.measuring.drawing import PictureMaker
 from todome.tools.measuring.evaluation import carry_out, plan_for
@@ -129,10 +129,6 @@ def test_numbers_of_workers_that_make_no_sense(batch: Callable[..., Any], worker
     write_prompts(1)
     result = batch("prompts.txt", "-o", "out", "--ray", "--workers", workers, "--gpu-share", share)
     assert result.exit_code == 2
-
-
-def test_connect_takes_what_is_connected(cluster: str):
-    connect("10.255.255.1:1")
 
 
 @pytest.mark.thorough

@@ -61,6 +61,7 @@ LINES = {
     "a key that is no text": forged(key=7),
     "a file above": forged(file=f"../{KEY}.png"),
     "an absolute file": forged(file=f"/tmp/{KEY}.png"),
+    "a file that no system has": forged(file="a\0b"),
     "a file that is no text": forged(file=["pictures"]),
     "a row that is no number": forged(row="first"),
     "a model that is no name": forged(model={"a": 1}),

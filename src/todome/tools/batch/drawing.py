@@ -49,9 +49,10 @@ class DrawingWorker:
 
     def work(self, item: Sequence[Job]) -> list[Record]:
         """A record of each job. What a worker that was lost has drawn already is not drawn again."""
-        there = [job for job in item if picture_path(self.folder, job.key).is_file()]
-        left = [job for job in item if job not in there]
-        return [self.found(job) for job in there] + (self.draw(left) if left else [])
+        files = {job: picture_path(self.folder, job.key) for job in item}
+        found = [self.record(job, settings_of(file)) for job, file in files.items() if file.is_file()]
+        left = [job for job, file in files.items() if not file.is_file()]
+        return found + (self.draw(left) if left else [])
 
     def draw(self, jobs: Sequence[Job]) -> list[Record]:
         """Where a call fails, each of its pictures is tried alone: the others are not to suffer from one."""
@@ -68,16 +69,14 @@ class DrawingWorker:
         path = picture_path(self.folder, job.key)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_png(made.picture, path, made.texts(), force=True)
-        return {**self.record(job, made.settings), "seconds": round(made.seconds, 4), "batch": together}
+        return self.record(job, made.settings, round(made.seconds, 4), together)
 
-    def found(self, job: Job) -> Record:
-        """Of a picture that is there without a record: nobody knows how long it took."""
-        return {**self.record(job, settings_of(picture_path(self.folder, job.key))), "seconds": None, "batch": None}
-
-    def record(self, job: Job, made: Settings) -> Record:
+    def record(self, job: Job, made: Settings, seconds: float | None = None, together: int | None = None) -> Record:
+        """Of a picture that is in its file. Of one that was there without a record nobody knows how long it took."""
         file = picture_path(self.folder, job.key).relative_to(self.folder).as_posix()
         machine = {"worker": self.place.name, "device": made.device, "dtype": made.dtype}
-        return {**facts(job, made), "status": MADE, "file": file, **machine}
+        times = {"seconds": seconds, "batch": together}
+        return {**facts(job, made), "status": MADE, "file": file, **machine, **times}
 
 
 def facts(job: Job, settings: Settings) -> Record:

@@ -151,7 +151,7 @@ def with_plan(base: Settings, file: str, load: Callable[[str], Plan]) -> Setting
     for name, own in (("loras", list(base.loras)), ("vae", base.vae)):
         needed = plan.measured.get(name)
         if needed and needed != own:
-            allowed = f"a plan for the {name} of this batch, {own or 'none'}: this one was measured with {needed}"
+            allowed = f"a plan with the {name} of this batch ({own or 'none'}); this was measured with {needed}"
             raise invalid_value("plan", file, allowed, "Draw its rows in a batch of their own, with --lora and --vae")
     cells = {name: plan.measured[name] for name in ("size", "steps", "guidance", "scheduler") if name in plan.measured}
     values = {name: None if cell is None else read_value(name, cell) for name, cell in cells.items()}

@@ -140,6 +140,20 @@ def test_what_is_no_picture_is_not_shown(batch: Callable[..., Any], width: int):
     assert (result.exit_code, result.stderr.startswith("Error: picture=")) == (1, True)
 
 
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE, b"no tar"])
+def test_a_member_of_a_shard_that_is_no_picture_is_not_shown(batch: Callable[..., Any], kind: bytes):
+    write_folder(forged(file="shards/00000.tar"))
+    Path("out/shards").mkdir()
+    with tarfile.open("out/shards/00000.tar", "w") as tar:
+        member = tarfile.TarInfo(f"{KEY}.png")
+        member.type, member.linkname = kind[:1], f"{KEY}.png"
+        tar.addfile(member)
+    if kind == b"no tar":
+        Path("out/shards/00000.tar").write_bytes(kind)
+    result = CliRunner().invoke(app, ["report", "out"])
+    assert (result.exit_code, result.stderr.startswith("Error: picture=")) == (1, True)
+
+
 def test_a_folder_that_says_it_is_a_batch_and_is_none(batch: Callable[..., Any]):
     write_folder(RECORD)
     Path("out/batch.json").write_text('["a batch"]')

@@ -79,9 +79,10 @@ def run_batch(
         left = [job for job in unmade if choices.retry or not folder.has_failed(job.key)]
         tally = Tally(len(jobs), there=len(jobs) - len(unmade), failed=len(unmade) - len(left))
         on_progress(tally)
+        known: set[str] = set()
         with closing(records_of(folder, left, base, engine, choices.batch)) as drawn:
             for records in drawn:
-                check_shared(folder.path, records)
+                check_shared(folder.path, records, known)
                 folder.add(records)
                 tally.add(records)
                 on_progress(tally)
@@ -107,13 +108,16 @@ def check_none_failed(records: Sequence[Record]) -> None:
             raise RowFailed(f"Row {record['row']} failed: {record['error']}")
 
 
-def check_shared(folder: Path, records: Sequence[Record]) -> None:
-    """Refuses a worker on another machine whose folder is not this one."""
+def check_shared(folder: Path, records: Sequence[Record], known: set[str]) -> None:
+    """Refuses a worker on another machine whose folder is not this one, when it sends its first picture."""
     for record in records:
-        if record["status"] == MADE and not (folder / record["file"]).is_file():
+        if record["status"] == FAILED or record["worker"] in known:
+            continue
+        if not (folder / record["file"]).is_file():
             allowed = "a folder that all machines of the cluster share, under one name"
             remedy = f"{record['worker']} has written {record['file']}, and it is not there"
             raise invalid_value("out", str(folder), allowed, remedy)
+        known.add(record["worker"])
 
 
 def failures_in(out: Path, records: Iterable[Record]) -> str:

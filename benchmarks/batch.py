@@ -4,7 +4,7 @@
 
 On a machine that does nothing else. The pictures are those of the embedded model, one thread for each worker, so that
 two workers on two cores can be twice as fast. The driver is measured with rows whose work is next to nothing: what is
-left is what it does for each row, and how much Ray's object store holds at the most.
+left is what it does for each row.
 """
 
 import argparse
@@ -12,17 +12,14 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event, Thread
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
-import ray
 import torch
 
 from todome.tools.batch.jobs import Job, jobs_from
@@ -106,39 +103,16 @@ def medians(rows: list[dict[str, float]]) -> dict[str, float]:
     return {field: round(statistics.median(row[field] for row in rows), 4) for field in rows[0]}
 
 
-@contextmanager
-def watched_store() -> Iterator[list[float]]:
-    """Megabytes in the object store, read five times a second."""
-    seen, stop = [0.0], Event()
-
-    def watch() -> None:
-        whole = ray.cluster_resources()["object_store_memory"]
-        while not stop.wait(0.2):
-            seen.append((whole - ray.available_resources().get("object_store_memory", whole)) / 1e6)
-
-    thread = Thread(target=watch)
-    thread.start()
-    yield seen
-    stop.set()
-    thread.join()
-
-
 def driver_costs(rows: int) -> dict[str, Any]:
-    """Of rows without any drawing: seconds of the whole and of this process for each row, and the store at its peak."""
+    """Of rows without any drawing: the time of the whole and of this process for each row."""
     items = list(jobs_for(rows, recommended_settings()).values())
     engine = OnRay(LOCAL, (2, 2))
     list(engine.run(SmallestWork(), items[:10], "warm-up"))
-    with watched_store() as store:
-        began, worked = time.perf_counter(), time.process_time()
-        count = sum(1 for _ in engine.run(SmallestWork(), [[item] for item in items], "driver"))
-        whole, own = time.perf_counter() - began, time.process_time() - worked
-    assert count == rows
+    began, worked = time.perf_counter(), time.process_time()
+    assert sum(1 for _ in engine.run(SmallestWork(), [[item] for item in items], "driver")) == rows
+    whole, own = time.perf_counter() - began, time.process_time() - worked
     per_row = {"wall_ms_per_row": 1e3 * whole / rows, "driver_cpu_ms_per_row": 1e3 * own / rows}
-    return {
-        "rows": rows,
-        **{name: round(value, 3) for name, value in per_row.items()},
-        "store_mb": round(max(store), 2),
-    }
+    return {"rows": rows, **{name: round(value, 3) for name, value in per_row.items()}}
 
 
 def main() -> None:

@@ -77,13 +77,13 @@ RESULTS = [
         f"benchmarks/ancestors.py --work WORK/ancestors --out FILE {ANCESTORS}",
         25,
     ),
-    drawn("benchmarks/results/layers.json", "benchmarks/layers.py --work WORK/layers --out FILE", 5),
+    drawn(
+        "benchmarks/results/layers.json", "benchmarks/layers.py --work WORK/layers --second RUN2/pipeline --out FILE", 5
+    ),
     drawn("benchmarks/results/lora-study-h200.json", LORA, 8),
     drawn("benchmarks/results/transformer-h200.json", TRANSFORMER, 10),
     drawn(f"{SINGLE}.json", TUNING, 10),
     *(Made(f"{SINGLE}/{px}/measurements.jsonl", TUNING, gpu=True, weights=False) for px in (256, 512, 768)),
-    *(measured(f"tuning-h200/times-{px}.json", f"cpu_plans.py time --work {SINGLE}", 5, False) for px in (512, 768)),
-    *(measured(f"tuning-h200/drawn-{px}-45.json", f"cpu_plans.py draw --work {SINGLE}", 10) for px in (512, 768)),
     Made(
         "benchmarks/results/other-pictures.json",
         "benchmarks/other_pictures.py --work WORK/other-pictures --out FILE",
@@ -93,7 +93,7 @@ RESULTS = [
     measured("video-h200.json", "speed.py --models animatediff svd --modes cuda-graph --out FILE", 5),
     measured(
         "attention-h200.json",
-        "speed.py --models sd15 --modes cuda-graph eager --attention math efficient --batch 1 --out FILE",
+        "speed.py --models sd15 --modes cuda-graph --attention math efficient --batch 1 --out FILE",
         5,
     ),
     measured(

@@ -9,8 +9,7 @@
 
 Random weights in fp16 on a CUDA GPU; needs diffusers, tomesd, ca-tome and DeepCache, the last two for the first line
 only. `math` is attention that fills memory with a matrix, `efficient` what xFormers made of it: what machines without a
-flash kernel have. Cases that the file holds already are not measured again, so an interrupted run goes on. On a machine
-without a GPU, `--small` tries the script: eager, with models of few channels.
+flash kernel have. Cases that the file holds already are not measured again: a command that was interrupted goes on.
 """
 
 import argparse
@@ -34,7 +33,6 @@ USUAL = ["512", "768", "1024", "1536", "2048"]
 LARGE = 1024  # px, beyond which four pictures at once leave out what one at a time has shown
 ROUNDS = {"eager": 3}  # the GPU's own time hardly varies: 1
 ATTENTION = {"flash": None, "math": SDPBackend.MATH, "efficient": SDPBackend.EFFICIENT_ATTENTION}
-FEW_CHANNELS = 32
 
 
 class Part(NamedTuple):
@@ -82,12 +80,10 @@ def parsed_size(text: str) -> Size:
     return int(width), int(height or width)
 
 
-def measure(model: str, options: argparse.Namespace, deadline: float) -> None:
+def measure(model: str, options: argparse.Namespace) -> None:
     torch.manual_seed(0)
-    unet = open_subject(model, options.device, "auto")
+    unet = open_subject(model)
     for part in parts(model, options):
-        if time.monotonic() > deadline:
-            return
         began = time.monotonic()
         with part.kernel():
             todome.bench(
@@ -96,21 +92,13 @@ def measure(model: str, options: argparse.Namespace, deadline: float) -> None:
                 part.methods(),
                 pictures=[part.pictures],
                 modes=[part.mode],
-                rounds=1 if options.small else ROUNDS.get(part.mode, 1),
+                rounds=ROUNDS.get(part.mode, 1),
                 seconds=options.seconds,
                 out=options.out,
                 name=part.name,
             )
         size = "x".join(map(str, part.size))
         print(f"{part.name} {size}, {part.pictures} at once, {part.mode}: {time.monotonic() - began:.1f} s", flush=True)
-
-
-def make_small() -> None:
-    """Few channels, heads and layers, in the same places."""
-    for shape in ARCHITECTURES.values():
-        heads = "num_attention_heads" if "_class_name" in shape else "attention_head_dim"
-        channels = (FEW_CHANNELS,) * len(shape.get("block_out_channels", range(4)))
-        shape |= {"block_out_channels": channels, "layers_per_block": 1, "transformer_layers_per_block": 1, heads: 2}
 
 
 def parsed_options() -> argparse.Namespace:
@@ -124,23 +112,14 @@ def parsed_options() -> argparse.Namespace:
     parser.add_argument("--modes", nargs="+", default=["cuda-graph", "eager"], choices=MODES)
     parser.add_argument("--attention", nargs="+", default=["flash"], choices=ATTENTION, help="which kernel it has")
     parser.add_argument("--seconds", type=float, default=0.15, help="for how long each method is measured in a round")
-    parser.add_argument("--stop-after", type=float, default=float("inf"), help="begin nothing after so many seconds")
-    parser.add_argument("--small", action="store_true", help="few channels, on a CPU")
     parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    options.device = "cpu" if options.small else "cuda"
-    if not options.small and not torch.cuda.is_available():
-        parser.error("this benchmark times CUDA graphs and needs a CUDA GPU: --small tries it without")
-    return options
+    return parser.parse_args()
 
 
 def main() -> None:
     options = parsed_options()
-    deadline = time.monotonic() + options.stop_after
-    if options.small:
-        make_small()
     for model in options.models:
-        measure(model, options, deadline)
+        measure(model, options)
 
 
 if __name__ == "__main__":

@@ -410,18 +410,6 @@ def engines(results: Path) -> Table:
         }
 
 
-def many_gpus(results: Path, gpus: int = 64) -> Table:
-    """What so many GPUs could draw, and how much of one core the driver would need: on paper, not measured."""
-    limit = 1e3 / read(results)["driver"]["wall_ms_per_row"]
-    for seconds in (0.5, 2.0, 8.0):
-        yield {
-            "s per picture": f"{seconds:g}",
-            f"pictures/s of {gpus} GPUs": f"{gpus / seconds:.0f}",
-            "rows/s of the driver": f"{limit:.0f}",
-            "GPUs kept busy": f"{100 * min(1, limit * seconds / gpus):.0f} %",
-        }
-
-
 def versions(results: Path) -> Table:
     """What passed, was skipped and failed with each set of versions."""
     names = {"torch": "torch", "Python": "python", "diffusers": "diffusers", "as in": "who", "passed": "passed"}
@@ -444,5 +432,5 @@ def skipped(results: Path) -> Table:
 
 SPEED = (one_picture, four_pictures, eager, memory, compiled, summary, host)
 QUALITY = (closeness, conditions, tome, todo, layers, plans, other_pictures, transformer)
-OTHERS = (training_steps, training_attention, loras, engines, many_gpus, versions, skipped)
+OTHERS = (training_steps, training_attention, loras, engines, versions, skipped)
 TABLES: dict[str, Callable[..., Table | str]] = {made.__name__: made for made in (*SPEED, *QUALITY, *OTHERS)}

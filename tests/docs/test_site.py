@@ -1,5 +1,6 @@
 """The site is built strictly and without a network, every page can be reached, every link leads somewhere."""
 
+import compileall
 import os
 import re
 import subprocess
@@ -19,6 +20,7 @@ from pages import ROOT
 import todome
 import todome.tools.metrics
 
+pytestmark = pytest.mark.xdist_group("site")
 NOBODY = "http://127.0.0.1:9"  # where no proxy listens
 
 
@@ -44,7 +46,8 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built once, where no network can be reached."""
+    """Built once, where no network can be reached, after the scripts of the figures have run."""
+    compileall.compile_dir(ROOT / "docs", quiet=1)  # as importing them does
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "http_proxy": NOBODY, "https_proxy": NOBODY}
@@ -103,7 +106,7 @@ def test_files_that_are_not_on_the_site_are_named(site: Path):
 
 
 def test_no_source_of_a_figure_is_published(site: Path):
-    assert not list(site.rglob("*.py"))
+    assert not [*site.rglob("*.py"), *site.rglob("__pycache__")]
 
 
 class Quiet(SimpleHTTPRequestHandler):

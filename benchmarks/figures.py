@@ -40,80 +40,61 @@ class Made(NamedTuple):
 
     path: str
     command: str = ""
-    gpu: bool = False
-    minutes: int = 0  # on two cores, or on an H200
+    minutes: int = 0  # on two cores; what has none needs a GPU
     weights: bool = True  # whether it depends on those of the embedded model; times of models do not
 
     @property
     def who(self) -> str:
-        return "by hand" if not self.command else "GPU" if self.gpu else "CPU"
+        return "by hand" if not self.command else "CPU" if self.minutes else "GPU"
 
 
-def measured(name: str, command: str, minutes: int, gpu: bool = True) -> Made:
-    """Results that do not depend on the weights."""
-    return Made(f"benchmarks/results/{name}", f"benchmarks/{command}", gpu, minutes, weights=False)
+def result(name: str, command: str, minutes: int = 0, weights: bool = True) -> Made:
+    return Made(f"benchmarks/results/{name}", f"benchmarks/{command}", minutes, weights)
 
 
-def drawn(path: str, command: str, minutes: int) -> Made:
-    """What a GPU draws with the embedded model."""
-    return Made(path, command, gpu=True, minutes=minutes)
+def timed(name: str, command: str, minutes: int = 0) -> Made:
+    return result(name, command, minutes, weights=False)
 
 
-LPIPS, INCEPTION = "--lpips lpips.safetensors", "--inception inception.safetensors"
-CARD = f"flowers/train/evaluate.py --pipeline flowers/src/todome_flowers/pipeline --run RUN {INCEPTION} --to flowers"
-LORA = f"benchmarks/lora_study.py posters --work WORK/lora {LPIPS} {INCEPTION} --sheet docs/figures/lora.png"
-LORA += " --out benchmarks/results/lora-study-h200.json"
-ANCESTORS = f"{LPIPS} {INCEPTION} --real RUN/features.safetensors --prompts prompts.txt"
-TRANSFORMER = "benchmarks/transformer.py PHOTOS --run RUN --seconds 480 --sheet docs/figures/transformer.jpg"
-TRANSFORMER += " --out benchmarks/results/transformer-h200.json"
-PLANS, SINGLE = "flowers/src/todome_flowers/plans", "benchmarks/results/tuning-h200"  # every single measurement
-TUNING = f"benchmarks/tuning.py --work {SINGLE} --out {SINGLE}.json --plans {PLANS}/h200"
-RESULTS = [
-    drawn(
-        "benchmarks/results/fidelity-h200.json", f"benchmarks/fidelity.py --work WORK/fidelity --out FILE {LPIPS}", 10
+LPIPS, BOTH = "--lpips lpips.safetensors", "--lpips lpips.safetensors --inception inception.safetensors"
+CARD = "flowers/train/evaluate.py --pipeline flowers/src/todome_flowers/pipeline --run RUN --to flowers"
+CARD += " --inception inception.safetensors"
+LORA = f"lora_study.py posters --work WORK/lora {BOTH} --out benchmarks/results/lora-study-h200.json"
+LORA += " --sheet docs/figures/lora.png"
+TRANSFORMER = "transformer.py PHOTOS --run RUN --out benchmarks/results/transformer-h200.json"
+TRANSFORMER += " --sheet docs/figures/transformer.jpg"
+TUNED = "benchmarks/results/tuning-h200"  # every single measurement
+TUNING = f"tuning.py --work {TUNED} --out {TUNED}.json --plans flowers/src/todome_flowers/plans/h200"
+MADE = [
+    result("fidelity-h200.json", f"fidelity.py --work WORK/fidelity --out FILE {LPIPS}"),
+    result(
+        "ancestors-h200.json",
+        f"ancestors.py --work WORK/ancestors --out FILE {BOTH} --real RUN/features.safetensors --prompts prompts.txt",
     ),
-    drawn(
-        "benchmarks/results/ancestors-h200.json",
-        f"benchmarks/ancestors.py --work WORK/ancestors --out FILE {ANCESTORS}",
-        25,
-    ),
-    drawn(
-        "benchmarks/results/layers.json", "benchmarks/layers.py --work WORK/layers --second RUN2/pipeline --out FILE", 5
-    ),
-    drawn("benchmarks/results/lora-study-h200.json", LORA, 8),
-    drawn("benchmarks/results/transformer-h200.json", TRANSFORMER, 10),
-    drawn(f"{SINGLE}.json", TUNING, 10),
-    *(Made(f"{SINGLE}/{px}/measurements.jsonl", TUNING, gpu=True, weights=False) for px in (256, 512, 768)),
-    Made(
-        "benchmarks/results/other-pictures.json",
-        "benchmarks/other_pictures.py --work WORK/other-pictures --out FILE",
-        minutes=15,
-    ),
-    measured("speed-h200.json", "speed.py --out FILE", 25),
-    measured("video-h200.json", "speed.py --models animatediff svd --modes cuda-graph --out FILE", 5),
-    measured(
+    result("layers.json", "layers.py --work WORK/layers --second RUN2/pipeline --out FILE"),
+    result("lora-study-h200.json", LORA),
+    result("transformer-h200.json", TRANSFORMER),
+    result("tuning-h200.json", TUNING),
+    *(timed(f"tuning-h200/{px}/measurements.jsonl", TUNING) for px in (256, 512, 768)),
+    result("other-pictures.json", "other_pictures.py --work WORK/other-pictures --out FILE", minutes=15),
+    timed("speed-h200.json", "speed.py --out FILE"),
+    timed("video-h200.json", "speed.py --models animatediff svd --modes cuda-graph --out FILE"),
+    timed(
         "attention-h200.json",
         "speed.py --models sd15 --modes cuda-graph --attention math efficient --batch 1 --out FILE",
-        5,
     ),
-    measured(
+    timed(
         "compiled-h200.json",
         "speed.py --models sd15 sdxl --sizes 1024 2048 --batch 1 --modes compile-cuda-graph --out FILE",
-        10,
     ),
-    measured("overhead-h200.json", "overhead.py --out FILE", 10),
-    measured("training-h200.json", "training.py --out FILE", 10),
-    measured("batch.json", "batch.py --rows 10000 --rounds 2 --out FILE", 20, gpu=False),
-    measured("host.json", "host.py --rounds 8 --calls 10 --out FILE", 1, gpu=False),
-    measured("compat.json", "compat.py ../compat", 60, gpu=False),
-]
-MADE = [
-    *RESULTS,
-    drawn("flowers/metrics.json", CARD, 3),
-    drawn("flowers/contact-sheet.jpg", CARD, 3),
-    drawn("flowers/sizes.jpg", CARD, 3),
-    drawn("docs/figures/lora.png", LORA, 8),
-    drawn("docs/figures/transformer.jpg", TRANSFORMER, 10),
+    timed("overhead-h200.json", "overhead.py --out FILE"),
+    timed("training-h200.json", "training.py --out FILE"),
+    timed("batch.json", "batch.py --rows 10000 --rounds 2 --out FILE", minutes=20),
+    timed("host.json", "host.py --rounds 8 --calls 10 --out FILE", minutes=1),
+    timed("compat.json", "compat.py ../compat", minutes=60),
+    *(Made(f"flowers/{name}", CARD) for name in ("metrics.json", "contact-sheet.jpg", "sizes.jpg")),
+    Made("docs/figures/lora.png", f"benchmarks/{LORA}"),
+    Made("docs/figures/transformer.jpg", f"benchmarks/{TRANSFORMER}"),
     Made("docs/figures/why.json", "docs/figures/why.py --measure", minutes=4),
     Made("docs/figures/demo.png", "-m todome demo --out FILE --force", minutes=2),
     Made("docs/figures/hero.jpg", "docs/figures/hero.py", minutes=16),
@@ -138,23 +119,24 @@ def shipped() -> str:
     return todome_flowers.fingerprint()
 
 
-def state(made: Made) -> str:
-    if not (ROOT / made.path).exists():
+def state(made: Made, root: Path = ROOT) -> str:
+    if not (root / made.path).exists():
         return "missing"
     if not made.weights:
-        return provenance((ROOT / made.path).read_text())
-    found = stamps(ROOT / made.path)
+        return provenance((root / made.path).read_text())
+    found = stamps(root / made.path)
     return "up to date" if found == {shipped()} else f"made with {', '.join(sorted(found)) or 'unknown'}"
 
 
 def provenance(text: str) -> str:
     """When and with what results were made that no weights make out of date."""
     parts = {"of": set(DATE.findall(text)), "torch": set(TORCH.findall(text))}
-    return ", ".join(f"{name} {', '.join(sorted(found))}" for name, found in parts.items() if found)
+    told = ", ".join(f"{name} {', '.join(sorted(found))}" for name, found in parts.items() if found)
+    return told or "without a date"
 
 
-def is_due(made: Made) -> bool:
-    found = state(made)
+def is_due(made: Made, root: Path) -> bool:
+    found = state(made, root)
     return found == "missing" or (made.weights and found != "up to date")
 
 
@@ -174,26 +156,21 @@ def show(chosen: Sequence[Made]) -> None:
             print(f"    {shlex.join(full_command(made))}")
 
 
-def make_again(chosen: Sequence[Made]) -> None:
+def make_again(chosen: Sequence[Made], root: Path = ROOT) -> None:
     """What is out of date and runs on a CPU, one after the other: their times are shown to people."""
-    due = [made for made in chosen if made.who == "CPU" and is_due(made)]
+    due = [made for made in chosen if made.who == "CPU" and is_due(made, root)]
     for i, made in enumerate(due, start=1):
         print(f"{i} of {len(due)}: {made.path}, about {made.minutes} minutes on two cores", flush=True)
-        run(full_command(made))
-        if is_due(made):
-            raise SystemExit(f"{made.path} is {state(made)} although {made.command!r} has run.")
-    for script in DRAWN:
-        run(["python", script])
-    fill_pages()
+        run(full_command(made), root)
+        if is_due(made, root):
+            raise SystemExit(f"{made.path} is {state(made, root)} although {made.command!r} has run.")
 
 
-def run(command: Sequence[str]) -> None:
-    """From the root of the repository, with the code that is there and with this Python."""
+def run(command: Sequence[str], root: Path = ROOT) -> None:
+    """With the code that is there and with this Python."""
     python = [sys.executable] if command[0] == "python" else [command[0]]
-    paths = [str(ROOT / "src"), str(ROOT / "flowers/src"), os.environ.get("PYTHONPATH", "")]
-    subprocess.run(
-        [*python, *command[1:]], cwd=ROOT, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, check=True
-    )
+    paths = os.pathsep.join([str(root / "src"), str(root / "flowers/src"), os.environ.get("PYTHONPATH", "")])
+    subprocess.run([*python, *command[1:]], cwd=root, env={**os.environ, "PYTHONPATH": paths}, check=True)
 
 
 def filled(page: str) -> str:
@@ -226,6 +203,9 @@ def main() -> None:
         show(chosen)
         if not options.list:
             make_again(chosen)
+            for script in DRAWN:
+                run(["python", script])
+            fill_pages()
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def measure(model: str, options: argparse.Namespace) -> None:
 def parsed_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     usual = [model for model in ARCHITECTURES if model not in SIZES]
-    parser.add_argument("--models", nargs="+", choices=ARCHITECTURES, default=usual)
+    parser.add_argument("--models", nargs="+", default=usual, help="shapes, or folders of pipelines")
     parser.add_argument(
         "--sizes", nargs="+", metavar="PX", help="sides, or WIDTHxHEIGHT; each model has its usual ones"
     )

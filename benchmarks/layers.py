@@ -1,4 +1,4 @@
-"""How much each layer bears: reduced alone, with all of its level, or less than the others of its level.
+"""How much each layer bears when it alone is reduced.
 
     python benchmarks/layers.py --work runs/layers --second run2/pipeline --out benchmarks/results/layers.json
 
@@ -8,10 +8,11 @@ every measurement: a command that was interrupted goes on.
 """
 
 import argparse
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tqdm import tqdm
 
@@ -25,41 +26,13 @@ from todome.tools.measuring.subjects import denoiser_call
 from todome.tools.pipelines import EMBEDDED, denoiser, open_pipeline, weights_of
 from todome.tools.timing import measuring
 from todome.tools.tuning.drawings import CLOSEST, Drawings
-from todome.tools.tuning.layers import TunedLayers, fingerprint, tuned_layers
+from todome.tools.tuning.layers import fingerprint, tuned_layers
 from todome.tools.tuning.records import Records
 
 SIZES = {EMBEDDED: (256, 512), "second": (256,)}
 SEED = 30_000
 SHAPE = ("block_out_channels", "down_block_types", "transformer_layers_per_block", "layers_per_block")
 Row = dict[str, Any]
-
-
-class Case(NamedTuple):
-    """Layers that are reduced: one alone, or all of its level, some of them by half of the factor."""
-
-    level: int
-    which: str  # "all", "gentle" or "alone"
-    layer: str
-    reduced: tuple[str, ...]
-    halved: tuple[str, ...] = ()
-
-    def what(self, factor: float) -> Row:
-        """How its measurement is called in the records."""
-        return {"layers": self.reduced, "factor": factor} | ({"halved": self.halved} if self.halved else {})
-
-    def choices(self, factor: float) -> dict[str, tuple[float, float]]:
-        halved = dict.fromkeys(self.halved, (factor / 2, factor / 2))
-        return dict.fromkeys(self.reduced, (factor, factor)) | halved
-
-
-def cases(layers: TunedLayers, levels: list[int]) -> Iterator[Case]:
-    for level in levels:
-        names = layers.at_level(level)
-        yield Case(level, "all", "", tuple(names))
-        if first := tuple(name for name in names if name.endswith(".0")):  # after the resolution has changed
-            yield Case(level, "gentle", "", tuple(names), first)
-        for name in names:
-            yield Case(level, "alone", name, (name,))
 
 
 def rows_of(pipe: Any, name: str, px: int, options: argparse.Namespace) -> Iterator[Row]:
@@ -72,13 +45,13 @@ def rows_of(pipe: Any, name: str, px: int, options: argparse.Namespace) -> Itera
         layers = tuned_layers(pipe, reduced_levels(denoiser_call(pipe, (px, px)), Downsample()))
     conditions = {"model": fingerprint(denoiser(pipe)), "px": px, "steps": options.steps, "pictures": pictures}
     records = Records(conditions | weights_of(model), options.work)
-    for case in cases(layers, options.levels):
-        for factor in options.factors:
-            if factor**2 < layers.dense[case.reduced[0]].tokens:
-                plan = layers.plan(case.choices(factor))
-                db = records.measure(case.what(factor), lambda plan=plan: latent_decibels(drawings, plan))
-                own = {"level": case.level, "which": case.which, "layer": case.layer, "factor": factor}
-                yield {"model": name, "px": px, **own, "pictures": pictures, "db": round(db, 2)}
+    for level, layer, factor in itertools.product(options.levels, layers.dense, options.factors):
+        if layers.levels[layer] == level and factor**2 < layers.dense[layer].tokens:
+            plan = layers.plan({layer: (factor, factor)})
+            what = {"layers": [layer], "factor": factor}
+            db = records.measure(what, lambda plan=plan: latent_decibels(drawings, plan))
+            own = {"level": level, "layer": layer, "factor": factor}
+            yield {"model": name, "px": px, **own, "pictures": pictures, "db": round(db, 2)}
 
 
 def latent_decibels(drawings: Drawings, plan: Any) -> float:

@@ -29,12 +29,9 @@ def table(name: str, *files: str) -> str:
 
 
 def markdown(rows: Sequence[Mapping[str, object]]) -> str:
-    head, *body = ("".join(f"| {cell} " if cell != "" else "| " for cell in line) + "|" for line in lines_of(rows))
+    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+    head, *body = ("".join(f"| {cell} " if cell != "" else "| " for cell in line) + "|" for line in lines)
     return "\n".join([head, "|---" * len(rows[0]) + "|", *body])
-
-
-def lines_of(rows: Sequence[Mapping[str, object]]) -> list[list[object]]:
-    return [[*rows[0]], *([*row.values()] for row in rows)]
 
 
 def read(results: Path) -> Any:
@@ -260,25 +257,6 @@ def means(values: dict[str, float]) -> dict[str, list[float]]:
     return {name: [values[name]] for name in Closeness.__dataclass_fields__ if name in values}
 
 
-def layers(results: Path) -> Table:
-    """A row for each model, size, level and factor: all layers alike, and the first of each path by half of it."""
-    rows, names = read(results)["rows"], ("model", "px", "level", "factor")
-    for case in sorted({tuple(row[name] for name in names) for row in rows if row["which"] == "gentle"}):
-        found = {row["which"]: row for row in alike(rows, dict(zip(names, case, strict=True)), *names)}
-        told = {
-            which: f"{row['db']:.1f} dB with {kept_share(rows, row):.0%} of the keys" for which, row in found.items()
-        }
-        head = {"model, px, level, factor": ", ".join(map(str, case))}
-        yield head | {"all layers alike": told["all"], "the first of each path by half of it": told["gentle"]}
-
-
-def kept_share(rows: Iterable[Row], row: Row) -> float:
-    """Of the keys of a level, where all its layers are reduced, or its first ones by half of the factor."""
-    names = {one["layer"] for one in alike(rows, row, "model", "px", "level") if one["which"] == "alone"}
-    halved = [row["which"] == "gentle" and name.endswith(".0") for name in names]
-    return sum((2 if half else 1) ** 2 / row["factor"] ** 2 for half in halved) / len(names)
-
-
 AS_FAST = 0.99  # of a plan's speed: timings of one setting differ by as much
 
 
@@ -431,6 +409,6 @@ def skipped(results: Path) -> Table:
 
 
 SPEED = (one_picture, four_pictures, eager, memory, compiled, summary, host)
-QUALITY = (closeness, conditions, tome, todo, layers, plans, other_pictures, transformer)
+QUALITY = (closeness, conditions, tome, todo, plans, other_pictures, transformer)
 OTHERS = (training_steps, training_attention, loras, engines, versions, skipped)
 TABLES: dict[str, Callable[..., Table | str]] = {made.__name__: made for made in (*SPEED, *QUALITY, *OTHERS)}

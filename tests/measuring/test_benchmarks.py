@@ -73,25 +73,24 @@ def test_what_a_reduction_costs_the_host(tried, tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_speed_with_another_kernel_of_attention(tried, tiny, tmp_path):
-    small = ["--modes", "eager", "--sizes", 64, "--seconds", 0, "--models", tiny, "--attention", "math"]
-    tried("speed", tmp_path / "speed.json", *small)
+@pytest.mark.parametrize(
+    ("option", "methods"),
+    [
+        ("--attention=math", {"todome:2", "todo:2", "todome:2,2", "tome:0.5"}),
+        ("--bounds", {"todome:2", "bare:2", "bound:8", "tomesd:0.5"}),
+    ],
+)
+def test_the_speed_of_a_model(tiny, tmp_path, option, methods):
+    """In another process: the script makes more methods known."""
+    words = [option, "--modes", "eager", "--sizes", 64, "--seconds", 0, "--models", tiny]
+    command = [python_after(DRAWING), "benchmarks/speed.py", *map(str, words), "--out", tmp_path / "speed.json"]
+    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, check=True)
     found = read_bench(tmp_path / "speed.json")
     assert found.about.keys() >= ABOUT
     (case,) = found.cases()
-    assert case.model == f"{tiny}, math"
-    assert {row.method for row in found.rows if row.ms} >= {"dense", "todome:2", "todo:2", "todome:2,2", "tome:0.5"}
-
-
-@pytest.mark.thorough
-def test_the_least_that_a_reduction_can_cost(tiny, tmp_path):
-    """In another process: it makes two more methods known."""
-    words = ["--models", tiny, "--sizes", 64, "--modes", "eager", "--rounds", 1, "--out", tmp_path / "overhead.json"]
-    command = [python_after(DRAWING), "benchmarks/overhead.py", *map(str, words)]
-    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, check=True)
-    found = read_bench(tmp_path / "overhead.json").rows
-    assert {row.method for row in found if row.ms} >= {"dense", "todome:2", "bare:2", "bound:8", "tomesd:0.5"}
+    assert case.model.partition(", ")[::2] == (str(tiny), option.partition("=")[2])
+    assert {row.method for row in found.rows if row.ms} >= methods
 
 
 def test_a_bare_slice_draws_what_todo_draws(script):
@@ -101,7 +100,7 @@ def test_a_bare_slice_draws_what_todo_draws(script):
         dense = unet(*inputs).sample
         with todome.apply(unet, todome.Downsample(2, phase="fixed")):
             reduced = unet(*inputs).sample
-        with script("overhead").BareSlice(2).on(unet):
+        with script("speed").BareSlice(2).on(unet):
             bare = unet(*inputs).sample
         assert unet(*inputs).sample.equal(dense)
     assert bare.allclose(reduced, atol=1e-5)
@@ -231,17 +230,15 @@ def test_shipped_plans_on_other_pictures(tried, monkeypatch, tmp_path):
 @pytest.mark.thorough
 def test_what_each_layer_bears(script, tried, tmp_path):
     layers, out = script("layers"), tmp_path / "layers.json"
-    words = ["--work", tmp_path / "work", "--levels", 3, "--factors", 2, "--steps", 2, "--pictures", 1]
+    words = ["--work", tmp_path / "work", "--levels", 2, "--factors", 2, 4, "--steps", 2, "--pictures", 1]
     sizes = {layers.EMBEDDED: (64,)}
     found = tried("layers", out, *words, sizes=sizes)
     assert found["about"]["weights"] == todome_flowers.fingerprint()
     assert found["models"][layers.EMBEDDED]["layers"]["block_out_channels"]
-    rows = {(row["which"], row["layer"]): row["db"] for row in found["rows"]}
-    alone = [db for (which, _), db in rows.items() if which == "alone"]
-    assert rows.keys() - {("all", ""), ("gentle", "")} == {("alone", layer) for _, layer in rows if layer}
-    assert rows["all", ""] < max(alone)
-    assert rows["gentle", ""] > rows["all", ""]  # its first layers are dense at half of factor 2
+    rows = {(row["layer"], row["factor"]): row["db"] for row in found["rows"]}
+    names = {layer for layer, _ in rows}
+    assert len(names) > 4
+    assert sum(rows[name, 2] > rows[name, 4] for name in names) > len(names) / 2
     measured = (tmp_path / "work/measurements.jsonl").read_text()
     assert tried("layers", out, *words, sizes=sizes) == found
     assert (tmp_path / "work/measurements.jsonl").read_text() == measured
-    assert len(list(script("tables").layers(out))) == 1

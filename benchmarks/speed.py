@@ -6,7 +6,6 @@
         --out benchmarks/results/attention.json
     python benchmarks/speed.py --models sd15 sdxl --sizes 1024 2048 --modes compile-cuda-graph \
         --out benchmarks/results/compile.json
-
     python benchmarks/speed.py --models sd15 sdxl --modes cuda-graph --batch 1 --bounds --rounds 7 \
         --out benchmarks/results/overhead.json
 

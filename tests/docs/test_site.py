@@ -102,7 +102,7 @@ def brightness(colour: str) -> float:
     return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), pytest.param("dark", 390, marks=pytest.mark.thorough)])
 def test_in_a_browser(browser: Any, address: str, scheme: str, width: int):
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
     page, troubles, asked = context.new_page(), [], []

@@ -142,6 +142,7 @@ def test_a_table_stands_in_lines_and_an_empty_cell_is_empty(script):
     assert script("tables").markdown([{"": "a", "b": ""}, {"": 1, "b": 2}]) == "| | b |\n|---|---|\n| a | |\n| 1 | 2 |"
 
 
+@pytest.mark.thorough
 def test_how_close_pictures_are_under_several_conditions(script, tried, tmp_path):
     condition = script("fidelity").Condition
     small = [condition(64, "dpm++", 2, ["todome:2", "dense:1"]), condition(64, "ddim", 2, ["todo:2"])]

@@ -16,8 +16,6 @@ from typing import Any
 
 import torch
 from diffusers import ModelMixin, Transformer2DModel
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 from tqdm import trange
 
@@ -90,10 +88,7 @@ def main() -> None:
     rows = [summary(name, times) for name in times]
     command = f"benchmarks/host.py --layers {options.layers} --rounds {options.rounds} --calls {options.calls}"
     write_json(options.out, {"machine": about(CPU, "diffusers", "tomesd"), "command": command, "rows": rows})
-    table = Table("method", "µs per layer", "beyond dense", "quartiles")
-    for row in rows:
-        table.add_row(row["method"], f"{row['us']:.0f}", f"{row['extra_us']:+.1f}", str(row["quartiles"]))
-    Console().print(table)
+    print(*rows, sep="\n")
 
 
 if __name__ == "__main__":

@@ -249,3 +249,12 @@ def test_plans_are_of_the_shipped_unet(flowers):
 def asked_by_name(path: Path) -> tuple[int, str]:
     side, keep = path.stem.split("-")
     return int(side), f"at least {keep} dB"
+
+
+def test_the_fingerprint_is_that_of_the_files(tmp_path: Path):
+    for part, content in (("unet", b"a"), ("vae", b"b")):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "diffusion_pytorch_model.safetensors").write_bytes(content)
+    one = todome_flowers.fingerprint(tmp_path)
+    (tmp_path / "vae/diffusion_pytorch_model.safetensors").write_bytes(b"c")
+    assert len({one, todome_flowers.fingerprint(tmp_path), todome_flowers.fingerprint()}) == 3

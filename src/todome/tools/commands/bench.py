@@ -70,10 +70,9 @@ def bench(
     what = {"pictures": pictures, "modes": modes, "loras": lora or (), "vae": vae}
     try:
         show(bench(model, read_sizes(size, sizes), methods, out=out, progress=bar, **what, **timing))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as ended:
         kept = f"What is done is in {out}: the same command continues it." if out else "Keep what is done with --out."
-        typer.echo(f"Interrupted. {kept}", err=True)
-        raise typer.Exit(130) from None
+        raise type(ended)(kept) from None
     if out is not None:
         typer.echo(f"Results: {out}")
 

@@ -71,6 +71,7 @@ def evaluate(
 
     [dim]todome eval --methods todome:2 todo:2 tome:0.5 --pictures 8 -o run[/dim]
     """
+    from ..files import check_out_folder
     from ..measuring.evaluation import evaluate
     from ..measuring.tables import closeness_table, table_named
     from ..measuring.verdict import THRESHOLDS
@@ -89,6 +90,7 @@ def evaluate(
     fields |= without_none(**asked) | {"methods": [*fields["methods"], *(methods or [])] or None}
     fid = fid or (paper is not None and paper.fid)
     files = {"out": out, "lpips": lpips, "inception": inception}
+    check_out_folder(out)
     try:
         run = evaluate(model, fid=fid, engine=cluster.cluster(device), device=device, dtype=dtype, **files, **fields)
     except KeyboardInterrupt as ended:

@@ -173,7 +173,9 @@ class EngineOptions:
         from ..engines.on_ray import OnRay
 
         if not 0 < self.gpu_share <= 1:
-            raise typer.BadParameter(f"{self.gpu_share} is not a share of a GPU, such as 0.5.", param_hint="--gpu-share")
+            raise typer.BadParameter(
+                f"{self.gpu_share} is not a share of a GPU, such as 0.5.", param_hint="--gpu-share"
+            )
         return OnRay(self.ray, read_workers(self.workers), self.gpu_share, device)
 
     def cluster(self, device: str) -> Any:

@@ -1,5 +1,6 @@
 """`todome tune`: a plan for a model, a size and a budget, measured here."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -67,13 +68,14 @@ def tune(
 
     [dim]todome tune --keep 40 --size 256x256 -o plan.json[/dim]
     """
-    from ..files import check_out
+    from ..files import check_out, check_out_folder
     from ..tuning.tuner import tune
 
     if (keep is None) == (faster is None):
         raise typer.BadParameter("Say how close, or how fast, and not both.", param_hint="--keep or --faster")
     check_out(out, ending=".json", force=force)
     folder, sides = run or out.with_suffix(".tune"), parse_size(size)
+    check_out_folder(folder, "run")
     width, height = sides or (None, None)
     drawing = {"steps": steps, "guidance": guidance, "scheduler": scheduler, "seed": seed, "batch": batch}
     counts = {"calibration": calibration, "held_out": held_out, "minutes": minutes}
@@ -85,14 +87,15 @@ def tune(
     except KeyboardInterrupt as ended:
         raise type(ended)(f"What was measured is in {folder}: the same command goes on.") from None
     plan.save(out)
-    show(plan, out)
+    show(plan, out, model)
 
 
-def show(plan: Plan, out: Path) -> None:
+def show(plan: Plan, out: Path, model: str) -> None:
     """The layers that are reduced, what was found, and what to do with it."""
     for name, layer in plan.layers.items():
         if max(layer.factor, layer.later) > 1:
             then = f", then {layer.later:g}" if layer.later != layer.factor else ""
             typer.echo(f"{name}: factor {layer.factor:g}{then}")
     typer.echo(plan.measured["verdict"])
-    typer.echo(f'Plan: {out}\nNext: todome generate "..." --plan {out} -o picture.png')
+    own = "" if model == EMBEDDED else f"--model {shlex.quote(model)} "
+    typer.echo(f'Plan: {out}\nNext: todome generate "..." {own}--plan {out} -o picture.png')

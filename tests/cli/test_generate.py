@@ -11,10 +11,14 @@ import torch
 from diffusers import DiffusionPipeline, StableDiffusionPipeline, __version__
 from diffusers.utils import logging as notes
 from PIL import Image
+from safetensors.torch import save_file
 from transformers.utils import logging as bars
 
 import todome
-from todome import Downsample, Merge
+from todome import Downsample, Merge, Plan
+from todome.hosts import find_layers
+from todome.plan import PlannedLayer
+from todome.tools.commands.options import PictureOptions
 from todome.tools.generate import Generated, Settings, make_picture, recommended_settings, settings_of
 from todome.tools.pictures import read_texts
 from todome.tools.pipelines import open_pipeline, size_step
@@ -139,6 +143,50 @@ def test_dense_and_reduced_differ(folder, run):
         assert made.exit_code == 0, made.output
     pictures = [pixels(f"{name}.png") for name in ("dense", "two", "half")]
     assert not any((pictures[i] == pictures[j]).all() for i, j in [(0, 1), (0, 2), (1, 2)])
+
+
+@pytest.fixture
+def plan(folder: Path, tmp_path: Path) -> dict[str, Any]:
+    """A plan for the tiny pipeline in plan.json, with a LoRA and a VAE, and the settings it was measured with."""
+    pipe = DiffusionPipeline.from_pretrained(folder)
+    down, up = torch.randn(2, 8), torch.randn(8, 2)
+    layer = "unet.down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q"
+    save_file({f"{layer}.lora_A.weight": down, f"{layer}.lora_B.weight": up}, tmp_path / "ink.safetensors")
+    pipe.vae.save_pretrained(tmp_path / "vae")
+    own = {"size": [64, 32], "steps": 3, "guidance": 2.5, "scheduler": "euler-a"}
+    own |= {"loras": ["ink.safetensors:0.5"], "vae": "vae"}
+    layers = {one.name: PlannedLayer(2, 2, 512 // 4**one.scale, one.width) for one in find_layers(pipe.unet)}
+    Plan(layers, measured=own).save(tmp_path / "plan.json")
+    return own
+
+
+@NOTHING_TO_GAIN
+@pytest.mark.parametrize("command", ["generate", "batch"])
+def test_a_plan_brings_all_that_it_was_measured_with(run, folder, plan, command):
+    Path("prompts.txt").write_text("a rose")
+    asked = ("a rose", "-o", "a.png") if command == "generate" else ("prompts.txt", "-o", "out")
+    result = run(command, *asked, "--model", folder, "--plan", "plan.json", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    (made,) = Path().rglob("*.png")
+    assert {name: facts(made)[name] for name in plan} == plan
+
+
+def test_options_go_before_what_a_plan_was_measured_with(run, folder, plan):
+    asked = {"size": "32x64", "steps": 2, "guidance": 1.5, "scheduler": "ddim", "lora": "ink.safetensors:2"}
+    options = [word for name, value in asked.items() for word in (f"--{name}", value)]
+    result = run("generate", "a", "-o", "a.png", "--model", folder, "--plan", "plan.json", *options)
+    assert result.exit_code == 0, result.output
+    found = facts("a.png")
+    own = {"size": [32, 64], "steps": 2, "guidance": 1.5, "scheduler": "ddim", "loras": ["ink.safetensors:2"]}
+    assert {name: found[name] for name in plan} == {**plan, **own}
+
+
+def test_a_plan_measured_with_the_model_s_own_scheduler_leaves_it(run, plan):
+    measured = {**plan, "scheduler": "PNDMScheduler", "loras": [], "vae": None}
+    Plan(Plan.load("plan.json").layers, measured=measured).save("own.json")
+    base = Settings(scheduler="euler", loras=("other.safetensors",))
+    settings = PictureOptions(plan=Path("own.json")).settings(base)
+    assert (settings.scheduler, settings.loras, settings.steps) == (None, (), 3)
 
 
 @NOTHING_TO_GAIN

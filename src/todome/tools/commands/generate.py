@@ -86,13 +86,15 @@ def check_target(settings: Settings, force: bool) -> None:
     from ..devices import reachable_device, torch_dtype
     from ..memory import check_memory
     from ..pipelines import find_model
+    from ..progress import doing
     from ..unopened import check_reduction
 
     device = reachable_device(settings.device)
     dtype = torch_dtype(settings.dtype, device)
     check_parts(settings.loras, settings.vae)
     find_model(settings.model)
-    check_reduction(settings.model, settings.size, settings.reduction)
+    with doing(f"Loading {settings.model}"):  # diffusers, to begin with
+        check_reduction(settings.model, settings.size, settings.reduction)
     if not force:
         check_memory(settings.model, settings.size, device, dtype)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fresh import DRAWING, TORCH, python_after
+from fresh import DRAWING, TORCH, heed_ctrl_c, python_after
 
 SCRIPT = [str(Path(sys.executable).with_name("todome"))]
 MODULE = [sys.executable, "-m", "todome"]
@@ -21,11 +21,6 @@ def send(event, args):
         os.kill(os.getpid(), {number})
 sys.addaudithook(send)
 """
-
-
-def heed_ctrl_c() -> None:
-    """A shell that starts tests in the background has them, and all they start, ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def ended(words: list[str], folder: Path, **variables: str) -> tuple[int, str, str]:

@@ -1,4 +1,4 @@
-"""How `todome generate` ends early, in processes of their own: by a signal, a reader that leaves, a disk that is full."""
+"""How `todome generate` ends early, by a signal, a reader that leaves or a full disk, in processes of their own."""
 
 import os
 import pty

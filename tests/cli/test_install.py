@@ -51,17 +51,12 @@ def test_it_is_copied_and_taken_away_again(run, hosts, host):
     assert not any("__pycache__" in path for path in tree(put))
     left_out = {path.name for path in PACKAGE.iterdir()} - {path.name for path in (put / "vendor/todome").iterdir()}
     assert left_out - {"__pycache__"} == {"__main__.py", "tomesd.py", "tools"}
-    told = run("install", f"--{host}", host, "--uninstall")
-    assert (told.exit_code, told.stdout) == (0, f"Removed: {host}/{folder}. Restart {title}.\n")
-    assert tree(hosts) == before
-
-
-def test_the_marker_lists_every_file(run, hosts):
-    run("install", "--webui", "webui")
-    put = hosts / "webui/extensions/todome-extension"
     marker = json.loads((put / MARKER).read_text())
     assert marker["todome"] == __version__
     assert sorted([*marker["files"], MARKER]) == [path for path in tree(put) if (put / path).is_file()]
+    told = run("install", f"--{host}", host, "--uninstall")
+    assert (told.exit_code, told.stdout) == (0, f"Removed: {host}/{folder}. Restart {title}.\n")
+    assert tree(hosts) == before
 
 
 def test_both_at_once_and_the_home_folder(run, hosts, monkeypatch):
@@ -86,28 +81,23 @@ def test_it_is_linked(run, hosts):
     assert (PACKAGE / "patch.py").is_file()
 
 
-def test_it_is_installed_again_over_itself(run, hosts):
-    run("install", "--webui", "webui")
-    put = hosts / "webui/extensions/todome-extension"
+def test_it_is_installed_again_over_itself_or_all_stays(put, run, hosts, monkeypatch):
     outdated = put / "scripts/todome_webui.py"
     outdated.write_text("of another version")
     (put / "scripts/__pycache__").mkdir()
     (put / "scripts/__pycache__/todome_webui.pyc").touch()
-    assert run("install", "--webui", "webui").exit_code == 0
-    assert outdated.read_text() != "of another version"
-    assert os.listdir(put.parent) == ["todome-extension"]
-
-
-def test_a_failure_leaves_what_was_there(run, hosts, monkeypatch):
-    run("install", "--webui", "webui")
     before = tree(hosts)
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("shutil.copytree", full)
-    assert run("install", "--webui", "webui").stderr.startswith("Error: The disk is full.")
+    with monkeypatch.context() as failing:
+        failing.setattr("shutil.copytree", full)
+        assert run("install", "--webui", "webui").stderr.startswith("Error: The disk is full.")
     assert tree(hosts) == before
+    assert run("install", "--webui", "webui").exit_code == 0
+    assert outdated.read_text() != "of another version"
+    assert os.listdir(put.parent) == ["todome-extension"]
 
 
 def test_files_of_others_stay(run, hosts, refused):

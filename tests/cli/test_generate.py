@@ -196,7 +196,10 @@ def test_each_of_several_pictures_can_be_made_alone(run, opened_once):
     assert not (pixels("rose-1.png") == pixels("rose-2.png")).all()
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("ddim", "euler-a") else pytest.param(name, marks=pytest.mark.thorough) for name in SCHEDULERS],
+)
 def test_every_scheduler_makes_a_picture_and_leaves(flowers, name):
     own = flowers.scheduler
     settings = Settings("a rose", size=(64, 64), steps=3, scheduler=name, reduction=Downsample(2))

@@ -1,6 +1,5 @@
 """Files are written whole or not at all, and sheets hold what they are given."""
 
-
 import numpy as np
 import pytest
 from PIL import Image

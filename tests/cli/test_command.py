@@ -33,17 +33,20 @@ def test_as_a_module_in_a_process_of_its_own(tmp_path):
         assert picture.size == (32, 32)
 
 
+MISSING = [
+    ("typer", ["--help"], "cli"),
+    ("jinja2", ["report", "run"], "eval"),
+    ("diffusers", ["generate", "a", "-o", "a.png"], "cli"),
+    ("todome_flowers", ["generate", "a", "-o", "a.png"], "cli"),
+    ("PIL", ["demo"], "cli"),
+    ("tqdm", ["bench"], "eval"),
+    ("matplotlib", ["report", "run"], "eval"),
+]
+
+
 @pytest.mark.parametrize(
     ("package", "words", "extra"),
-    [
-        ("typer", ["--help"], "cli"),
-        ("diffusers", ["generate", "a", "-o", "a.png"], "cli"),
-        ("todome_flowers", ["generate", "a", "-o", "a.png"], "cli"),
-        ("PIL", ["demo"], "cli"),
-        ("tqdm", ["bench"], "eval"),
-        ("jinja2", ["report", "run"], "eval"),
-        ("matplotlib", ["report", "run"], "eval"),
-    ],
+    [*MISSING[:2], *(pytest.param(*one, marks=pytest.mark.thorough) for one in MISSING[2:])],
 )
 def test_a_package_that_is_missing(tmp_path, package, words, extra):
     done = run_fresh(WITHOUT.format(package=package, words=words), tmp_path)

@@ -98,10 +98,11 @@ def test_arguments_of_the_wrong_type(target):
     for verb in (todome.apply, todome.remove, todome.apply_patch):
         with refused(TypeError, "target", target):
             verb(target)
-    with refused(TypeError, "reduction", target or 2):  # None is the default
-        todome.apply(small_unet(), target or 2)
-    with refused(TypeError, "scheduler", target or 2):
-        todome.apply(small_unet(), Downsample(2), scheduler=target or 2)
+    other: Any = target or 2  # None is the default
+    with refused(TypeError, "reduction", other):
+        todome.apply(small_unet(), other)
+    with refused(TypeError, "scheduler", other):
+        todome.apply(small_unet(), Downsample(2), scheduler=other)
 
 
 def unconditional_unet() -> UNet2DModel:

@@ -142,9 +142,11 @@ def test_a_method_that_no_grid_has_is_refused_before_dense_is_drawn(refused, wei
     assert not Path("run").exists()
 
 
-def test_a_plan_of_another_model_is_refused_before_a_model_is_opened(refused, weightless):
+def test_a_plan_that_does_not_fit_is_refused_before_a_model_is_opened(refused, weightless):
     Path("p.json").write_text(PLAN)
     assert "another model" in refused("generate", "a", "--model", weightless, "--plan", "p.json", *OUT)
+    Path("p.json").write_text(PLAN[:-1] + ', "measured": {"steps": "many"}}')
+    assert is_whole(refused("generate", "a", "--plan", "p.json", *OUT), "plan='p.json'")
 
 
 @pytest.mark.parametrize(

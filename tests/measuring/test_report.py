@@ -1,6 +1,7 @@
 """The report is one file that holds what was measured, the worst first; and it works in a browser."""
 
 import re
+import shutil
 from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import replace
@@ -95,7 +96,7 @@ def reported(plotless: None, finished: Evaluation, tmp_path: Path) -> Callable[.
 
     def write(rows: list[EvaluationRow], **options: Any) -> Page:
         run = replace(finished, rows=rows, folder=tmp_path)
-        (tmp_path / "pictures").symlink_to(finished.folder / "pictures")
+        shutil.copytree(finished.folder / "pictures", tmp_path / "pictures")
         save_results(run)
         return Page(write_report(tmp_path, **options))
 
@@ -130,7 +131,7 @@ def test_the_table_is_what_was_measured(page):
         == page.rows[6:]
         == [
             heads,
-            ["dense", "1.00x", "2.000", "", "", "", ""],
+            ["dense", "1.00x", "2.000", "-", "-", "-", "-"],
             ["todome 2", "1.24x", "1.613", "42.3", "32.5", "0.0060", "1.02"],
             ["dense, 20 steps", "1.26x", "1.587", "40.3", "30.5", "0.0120", "1.04"],
             ["todo 2", "1.23x", "1.626", "36.3", "26.5", "0.0240", "1.08"],
@@ -208,7 +209,7 @@ def test_an_unfinished_run_says_what_is_missing(finished, reported):
     assert "Not drawn yet: todo 2; tome 0.5. Not compared with full attention yet: dense, 20 steps." in page.text
     assert "There is nothing to compare with full attention (dense) at this size yet." in page.text  # at the second one
     assert [row[0] for row in page.rows] == ["method", "dense", "todome 2", "dense, 20 steps"]
-    assert page.rows[-1] == ["dense, 20 steps", "1.26x", "1.587", "", "", "", ""]
+    assert page.rows[-1] == ["dense, 20 steps", "1.26x", "1.587", "-", "-", "-", "-"]
     assert len(page.pictures["method"]) == PICTURES
 
 
@@ -232,6 +233,16 @@ def test_a_picture_that_cannot_be_read(tmp_path, broken):
     text = f"picture={str(path)!r} cannot be used. Allowed: the PNG file that the evaluation drew. "
     assert str(caught.value) == text + "It is missing or broken: evaluate again."
     assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.usefixtures("plotless")
+def test_a_picture_that_is_a_link_to_somewhere_else_is_not_shown(tmp_path):
+    run = small_run(tmp_path / "run")
+    path, private = run.picture(SIZES[0], "todo:2", 1), tmp_path / "private.png"
+    path.rename(private)
+    path.symlink_to(private)
+    with pytest.raises(ValueError, match=r"^picture='.*' cannot be used\. Allowed: the name of a file inside "):
+        write_report(run.folder)
 
 
 def test_cases_are_at_least_one(finished):

@@ -1,11 +1,14 @@
 """Files and folders that are there whole or not at all, and that replace nothing unasked."""
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from ..errors import invalid_value
 
 FORMATS = {  # by the ending of a file: a name for it, and what speaks for it
     ".png": ("picture.png", "the format that holds the settings"),
@@ -40,19 +43,46 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 def check_out(path: Path, *, ending: str = ".png", force: bool = False) -> None:
     """Refuses a file that could not be written or would replace another one: to be asked before any work is done."""
-    folder, out = path.parent, f"out={str(path)!r}"
+    out = f"out={str(path)!r}"
     if path.suffix.lower() != ending:
         example, reason = FORMATS[ending]
         better = path.with_suffix(ending) if path.name else example
         raise ValueError(f"{out} does not end in {ending}, {reason}. Use {better}.")
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{out} is in a folder that does not exist. Make the folder {folder} first.")
-    if path.is_dir():
-        raise IsADirectoryError(f"{out} is a folder. Choose another name.")
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{out} is in a folder you may not write to. Choose another than {folder.absolute()}.")
+    check_file(path)
     if path.exists() and not force:
         raise FileExistsError(f"{out} exists already. Choose another name, or overwrite it with --force.")
+
+
+def check_file(path: Path) -> None:
+    """Refuses a file that could not be written, which may be there already."""
+    folder, out = path.parent, f"out={str(path)!r}"
+    if not os.path.isdir(folder):
+        if os.path.lexists(folder):
+            raise NotADirectoryError(f"{out} is in {folder}, which is no folder. Choose another name.")
+        raise FileNotFoundError(f"{out} is in a folder that does not exist. Make the folder {folder} first.")
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{out} is a folder. Choose another name.")
+    check_writable(folder, path)
+
+
+def check_folder(path: Path) -> None:
+    """Refuses a folder into which nothing could be written, or that could not be made."""
+    there = next((one for one in (path, *path.absolute().parents) if os.path.lexists(one)), path)
+    if not os.path.isdir(there):
+        raise NotADirectoryError(f"out={str(path)!r} needs {there} to be a folder, which it is not. Choose another name.")
+    check_writable(there, path)
+
+
+def check_writable(folder: Path, out: Path) -> None:
+    """Makes a folder of that name's length in another one, and removes it: what the system says of itself may be wrong."""
+    try:
+        with TemporaryDirectory(prefix=".", suffix=".part", dir=folder) as made:
+            Path(made, out.name).mkdir()
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
+        reason = f"{error.strerror} in {folder.absolute()}"
+        raise PermissionError(f"out={str(out)!r} cannot be written: {reason}. Choose another place.") from None
 
 
 def check_room(folder: Path, needed: int) -> None:
@@ -63,3 +93,12 @@ def check_room(folder: Path, needed: int) -> None:
             f"There is no room in {folder}: up to {needed / 1e6:.1f} MB are needed, and {free / 1e6:.1f} MB are free. "
             "Make room, or choose another folder."
         )
+
+
+def inside(folder: Path, name: str, field: str) -> Path:
+    """File of that name in a folder, for names that were read from a file: none may lead out of it, links resolved."""
+    path = folder / name if isinstance(name, str) else folder
+    if folder.resolve() not in path.resolve().parents or Path(name).is_absolute():
+        allowed = f"the name of a file inside {folder}"
+        raise invalid_value(field, name, allowed, "The file that says so was changed: use one that todome wrote")
+    return path

@@ -37,7 +37,7 @@ from .options import (
 
 AGAIN = "Make this picture of todome's again; other options change it. Asks before it opens files that it names."
 SEED = "The same seed gives the same picture." + by_default(0)
-FORCE = "Overwrite what is there; draw even what seems too large for the memory."
+FORCE = "Overwrite what is there."
 TEXTS = 100_000  # bytes of a file beside its pixels
 
 
@@ -132,7 +132,7 @@ def check_all(settings: Any, outs: list[Path], force: bool) -> None:
     if settings.size:
         check_sides(settings.size, MULTIPLE)
     check_room(outs[0].parent, len(outs) * picture_bytes(settings))
-    check_target(settings, force)
+    check_target(settings)
 
 
 def picture_bytes(settings: Any) -> int:
@@ -141,19 +141,16 @@ def picture_bytes(settings: Any) -> int:
     return 3 * width * height + TEXTS
 
 
-def check_target(settings: Any, force: bool) -> None:
-    """Refuses a device, a model, LoRAs or a VAE that cannot be used here, and what is too large for the memory."""
+def check_target(settings: Any) -> None:
+    """Refuses a device, a model, LoRAs or a VAE that cannot be used here."""
     from ..checkpoints.opening import check_parts
     from ..devices import reachable_device, torch_dtype
-    from ..memory import check_memory
     from ..pipelines import find_model
 
     device = reachable_device(settings.device)
-    dtype = torch_dtype(settings.dtype, device)
+    torch_dtype(settings.dtype, device)
     check_parts(settings.loras, settings.vae)
     find_model(settings.model)
-    if not force:
-        check_memory(settings.model, settings.size, device, dtype)
 
 
 def save(settings: Any, outs: list[Path], force: bool) -> None:

@@ -95,10 +95,17 @@ def tune(
 
 
 def show(plan: Plan, out: Path) -> None:
-    """The layers that are reduced, what was found, and what to do with it."""
+    """The layers that are reduced, what was found, and what to do with it; where that gains nothing, what instead."""
     for name, layer in plan.layers.items():
         if max(layer.factor, layer.later) > 1:
             then = f", then {layer.later:g}" if layer.later != layer.factor else ""
             typer.echo(f"{name}: factor {layer.factor:g}{then}")
     typer.echo(plan.measured["verdict"])
-    typer.echo(f'Plan: {out}\nNext: todome generate "..." --plan {out} -o picture.png')
+    reduced = any(max(layer.factor, layer.later) > 1 for layer in plan.layers.values())
+    control = plan.measured.get("control")
+    if not reduced:
+        typer.echo(f"All layers stay dense (full attention): there is no plan to use. {out} holds what was measured.")
+    elif control and control["psnr"] > plan.measured["psnr"]:
+        typer.echo(f'Plan: {out}\nNext: todome generate "..." --dense --steps {control["steps"]} -o picture.png')
+    else:
+        typer.echo(f'Plan: {out}\nNext: todome generate "..." --plan {out} -o picture.png')

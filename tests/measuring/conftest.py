@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from small_evaluation import PLAN
-from small_tuning import SMALL, counting
+from small_tuning import SMALL, counting, small_pipeline
 
 import todome
 from todome.tools.measuring.evaluation import carry_out
 from todome.tools.measuring.runs import EvaluationPlan
+from todome.tools.pipelines import open_pipeline
 
 
 @pytest.fixture(scope="session")
@@ -22,11 +23,19 @@ def finished(flowers: Any, lpips: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="session")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, todome.Plan]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small pipeline."""
+    path = tmp_path_factory.mktemp("models") / "small"
+    small_pipeline().save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def tuned(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, todome.Plan]:
     """The folder of a finished tuning, and its plan."""
-    folder = tmp_path_factory.mktemp("tuning")
-    with pytest.MonkeyPatch.context() as patch:
-        return folder, todome.tune(counting(patch), **SMALL, keep=30, out=folder)
+    folder, pipe = tmp_path_factory.mktemp("tuning"), open_pipeline(model, "cpu")
+    pipe.set_progress_bar_config(disable=True)
+    return folder, todome.tune(pipe, **SMALL, keep=30, out=folder, options=counting(pipe))
 
 
 @pytest.fixture

@@ -171,7 +171,7 @@ def test_a_file_of_something_else_or_of_another_machine_is_left_alone(unet, tmp_
     todome.bench(unet, SMALL, ["todome:2"], out=out, **QUICK)
     out.write_text(json.dumps(spoilt(json.loads(out.read_text()))))
     before = out.read_text()
-    with pytest.raises(ValueError, match="Allowed: a .*file"):
+    with pytest.raises(ValueError, match=r"Allowed: a .*file"):
         todome.bench(unet, SMALL, ["todome:2"], out=out, **QUICK)
     assert out.read_text() == before
 

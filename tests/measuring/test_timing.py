@@ -1,5 +1,6 @@
 """Timing: calls as often as fits into the time, every way once in each round, nothing learnt or collected meanwhile."""
 
+import contextlib
 import gc
 import time
 
@@ -54,10 +55,10 @@ def test_every_way_has_its_turn_in_each_round_until_patience_is_over():
 
 
 def test_nothing_is_learnt_or_collected_while_measuring_and_both_are_after_an_error():
-    with pytest.raises(ZeroDivisionError), measuring():
+    with contextlib.suppress(ZeroDivisionError), measuring():
         assert torch.is_inference_mode_enabled()
         assert not gc.isenabled()
-        _ = 1 / 0
+        raise ZeroDivisionError
     assert gc.isenabled()
     assert not torch.is_inference_mode_enabled()
 

@@ -1,6 +1,7 @@
 """A finished evaluation, and what the tests of evaluations watch."""
 
 import functools
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -44,13 +45,20 @@ def folder(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
+class Calls(list[tuple[int, int]]):
+    """How many pictures in how many steps a pipeline was asked for, each time. It can be interrupted after so many."""
+
+    most = math.inf
+
+
 @pytest.fixture
-def calls(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """How many pictures in how many steps the pipeline was asked for, each time."""
-    seen, own = [], type(flowers).__call__
+def calls(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    seen, own = Calls(), type(flowers).__call__
 
     @functools.wraps(own)
     def call(self: Any, prompt: list[str], **options: Any) -> Any:
+        if len(seen) >= seen.most:
+            raise KeyboardInterrupt
         seen.append((len(prompt), options["num_inference_steps"]))
         return own(self, prompt, **options)
 

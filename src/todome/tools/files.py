@@ -48,41 +48,42 @@ def check_out(path: Path, *, ending: str = ".png", force: bool = False) -> None:
         example, reason = FORMATS[ending]
         better = path.with_suffix(ending) if path.name else example
         raise ValueError(f"{out} does not end in {ending}, {reason}. Use {better}.")
-    check_file(path)
+    check_out_file(path)
     if path.exists() and not force:
         raise FileExistsError(f"{out} exists already. Choose another name, or overwrite it with --force.")
 
 
-def check_file(path: Path) -> None:
-    """Refuses a file that could not be written, which may be there already."""
+def check_out_file(path: Path) -> None:
+    """Refuses a file that could not be written, or take the place of what is there."""
     folder, out = path.parent, f"out={str(path)!r}"
-    if not os.path.isdir(folder):
-        if os.path.lexists(folder):
-            raise NotADirectoryError(f"{out} is in {folder}, which is no folder. Choose another name.")
+    if not os.path.lexists(folder):
         raise FileNotFoundError(f"{out} is in a folder that does not exist. Make the folder {folder} first.")
-    if os.path.isdir(path):
-        raise IsADirectoryError(f"{out} is a folder. Choose another name.")
-    check_writable(folder, path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise IsADirectoryError(f"{out} is {'a folder' if path.is_dir() else 'no plain file'}. Choose another name.")
+    check_writable(folder, path.name, out)
 
 
-def check_folder(path: Path) -> None:
+def check_out_folder(path: Path, field: str = "out") -> None:
     """Refuses a folder into which nothing could be written, or that could not be made."""
-    there = next((one for one in (path, *path.absolute().parents) if os.path.lexists(one)), path)
-    if not os.path.isdir(there):
-        raise NotADirectoryError(f"out={str(path)!r} needs {there} to be a folder, which it is not. Choose another name.")
-    check_writable(there, path)
+    whole = path.absolute()
+    there = next((one for one in (whole, *whole.parents) if os.path.lexists(one)), whole)
+    check_writable(there, whole.name, f"{field}={str(path)!r}")
 
 
-def check_writable(folder: Path, out: Path) -> None:
-    """Makes a folder of that name's length in another one, and removes it: what the system says of itself may be wrong."""
+def check_writable(folder: Path, name: str, given: str) -> None:
+    """Tries whether a file of that name can be made in a folder: permissions alone do not tell."""
+    if not os.path.isdir(folder):
+        raise NotADirectoryError(
+            f"{given} needs a folder in place of {folder}, which is something else. Choose another."
+        )
     try:
         with TemporaryDirectory(prefix=".", suffix=".part", dir=folder) as made:
-            Path(made, out.name).mkdir()
+            Path(made, name or "any").touch()
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise
-        reason = f"{error.strerror} in {folder.absolute()}"
-        raise PermissionError(f"out={str(out)!r} cannot be written: {reason}. Choose another place.") from None
+        reason = f"cannot be written to {folder.absolute()}: {error.strerror}"
+        raise PermissionError(f"{given} {reason}. Choose another place.") from None
 
 
 def check_room(folder: Path, needed: int) -> None:

@@ -22,7 +22,7 @@ from ...errors import invalid_value
 from ...patch import is_pipeline
 from ..engines import Engine
 from ..engines.here import Here
-from ..files import check_folder
+from ..files import check_out_folder
 from ..pipelines import EMBEDDED, check_text_to_image
 from ..settings import Settings, recommended_settings
 from ..suspending import suspended
@@ -185,7 +185,7 @@ def checked_plan(plan: EvaluationPlan, fid: bool) -> EvaluationPlan:
 
 def check_run_folder(folder: Path) -> None:
     """Refuses a folder of something else, and one that cannot be written, before a model is opened."""
-    check_folder(folder)
+    check_out_folder(folder)
     if folder.exists() and any(folder.iterdir()) and not (folder / "run.json").is_file():
         allowed = "a new folder, or that of an evaluation"
         raise invalid_value("out", str(folder), allowed, "Choose another name", FileExistsError)

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from ...errors import invalid_value
-from ..files import atomic_write, check_folder, check_out
+from ..files import atomic_write, check_out_folder, check_out
 from ..pictures import BRIGHTER
 from ..pipelines import Size, format_size
 from ..templates import load_template, look
@@ -60,7 +60,7 @@ def write_report(folder: Path, out: Path | None = None, *, cases: int = CASES, f
         raise invalid_value("cases", cases, "a whole number of at least 1", f"The default is {CASES}")
     run, path = read_results(folder), out or folder / "report.html"
     check_out(path, ending=".html", force=force or out is None)
-    check_folder(folder / "plots")
+    check_out_folder(folder / "plots")
     page = render_page(run, write_plots(run), cases)
     with atomic_write(path) as beside:
         beside.write_text(page, encoding="utf-8")

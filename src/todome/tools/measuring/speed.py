@@ -16,7 +16,7 @@ from tqdm import tqdm
 from ...errors import invalid_value
 from ...patch import denoisers, is_pipeline
 from ..devices import explain_out_of_memory
-from ..files import check_file
+from ..files import check_out_file
 from ..machine import about
 from ..pipelines import EMBEDDED, Size, format_size
 from ..suspending import suspended
@@ -138,7 +138,7 @@ def bench(
     chosen = [check_timeable(method.loaded()) for method in methods_named(methods)]
     check_modes(modes)
     if out is not None:
-        check_file(Path(out))
+        check_out_file(Path(out))
     target = open_subject(model, device, dtype, loras=loras, vae=vae) if isinstance(model, str) else model
     called = name or (
         " + ".join([model, *loras, *filter(None, [vae])]) if isinstance(model, str) else type(model).__name__

@@ -20,7 +20,7 @@ from ...patch import apply, is_compiled
 from ...plan import Plan
 from ...reductions import Downsample
 from ..engines import Engine
-from ..files import check_folder
+from ..files import check_out_folder
 from ..machine import about, chip
 from ..measuring.attention_costs import reduced_levels
 from ..measuring.drawing import PictureMaker
@@ -109,7 +109,7 @@ def tune(
     """
     goal = Goal(keep, faster)
     if out is not None:
-        check_folder(Path(out))
+        check_out_folder(Path(out))
     check_counts(calibration=calibration, held_out=held_out, batch=batch)
     name = model if isinstance(model, str) else name_of(model)
     sizes = checked_sizes(height, width)

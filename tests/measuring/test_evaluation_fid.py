@@ -50,9 +50,8 @@ def test_fid_to_a_folder_of_real_pictures(tmp_path, run):
     real = tmp_path / "run/features/real.safetensors"
     seen = load_file(real)["features"]
     assert seen.shape == (3, 2048)
-    assert [row.fid for row in rows] == [
-        frechet_distance(features_of(tmp_path / "run", row.method), seen) for row in rows
-    ]
+    made = [features_of(tmp_path / "run", row.method) for row in rows]
+    assert [row.fid for row in rows] == [frechet_distance(one, seen) for one in made]
     save_file({"features": REAL[:3]}, real)  # known the second time
     assert run(tmp_path / "real").rows[0].fid == frechet_distance(made[0], REAL[:3])
 

@@ -58,7 +58,7 @@ def test_a_plan_and_what_is_said(run):
 def test_what_gains_nothing_is_not_recommended(tuned, capsys, factor, control, named):
     layers = {name: layer._replace(factor=factor, later=factor) for name, layer in tuned[1].layers.items()}
     measured = {**tuned[1].measured, "control": control and {"steps": 3, "psnr": control}}
-    show(Plan(layers, measured=measured), Path("plan.json"))
+    show(Plan(layers, measured=measured), Path("plan.json"), "model")
     said = capsys.readouterr().out
     assert measured["verdict"] in said
     assert [words for words in ("--plan plan.json", "--dense --steps 3") if words in said] == ([named] if named else [])

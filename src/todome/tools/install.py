@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import __version__
 from ..errors import invalid_value
-from .files import atomic_folder
+from .files import atomic_folder, check_writable
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = (PACKAGE / "integrations", PACKAGE.parent.parent / "integrations")  # in a wheel; in a checkout
@@ -58,6 +58,7 @@ def install(host: Host, path: Path, link: bool = False) -> Path:
     folder, put = host.folder_in(path), link_entries if link else copy_entries
     integration = integration_for(host)
     check_replaceable(folder)
+    check_writable(folder.parent, folder.name, f"{host.field}={str(path)!r}")
     with atomic_folder(folder) as new:
         put(integration.parent, new, all_but(FINDER))
         put(integration, new, LEFT_OUT)

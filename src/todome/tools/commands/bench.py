@@ -62,18 +62,20 @@ def bench(
 
     [dim]todome bench sdxl --size 1024 2048 --methods todome:2 tomesd:0.5 --cuda-graph -o sdxl.json[/dim]
     """
+    from ..files import check_out_file
     from ..measuring.speed import bench
 
     modes: list[Any] = ["eager", *["compile"] * compiled, *["cuda-graph"] * cuda_graph]
     pictures, bar = batch or [1], sys.stderr.isatty()
     timing = {"steps": steps, "rounds": rounds, "seconds": seconds, "device": device, "dtype": dtype}
     what = {"pictures": pictures, "modes": modes, "loras": lora or (), "vae": vae}
+    if out is not None:
+        check_out_file(out)
     try:
         show(bench(model, read_sizes(size, sizes), methods, out=out, progress=bar, **what, **timing))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as ended:
         kept = f"What is done is in {out}: the same command continues it." if out else "Keep what is done with --out."
-        typer.echo(f"Interrupted. {kept}", err=True)
-        raise typer.Exit(130) from None
+        raise type(ended)(kept) from None
     if out is not None:
         typer.echo(f"Results: {out}")
 

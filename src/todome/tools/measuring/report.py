@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from ...errors import invalid_value
-from ..files import atomic_write, check_out_folder, check_out
+from ..files import atomic_write, check_out, check_out_folder
 from ..pictures import BRIGHTER
 from ..pipelines import Size, format_size
 from ..templates import load_template, look

@@ -8,10 +8,7 @@ LEVEL_1, LEVEL_2 = 3, 4  # layers of small_unet
 
 
 class AttentionClock:
-    """Seconds that a UNet has worked: the pairs of queries and keys in its self-attention, and 1 ms a call for the rest.
-
-    It stands for a `Timing`'s clock.
-    """
+    """Seconds that a UNet has worked, as the clock of a `Timing`: 1 ms a call, and the pairs of queries and keys."""
 
     def __init__(self, unet: nn.Module, pairs_per_ms: float) -> None:
         self.pairs_per_ms, self.ms, self.queries = pairs_per_ms, 0.0, 0

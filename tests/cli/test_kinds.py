@@ -16,9 +16,7 @@ from todome.tools.checkpoints.opening import check_checkpoint, check_parts, spli
 from todome.tools.pipelines import find_model, open_pipeline
 
 OPENED = "a checkpoint of Stable Diffusion 1.x, 2.x or XL that draws from text"
-PICKLE = (
-    "This is a pickle (.ckpt, .pt or .pth), which can run any code when it is opened. Convert it where you trust it: "
-)
+PICKLE = "This is a pickle (.ckpt, .pt or .pth), which can run any code when it is opened."
 
 
 def one(*names: str, shape: tuple[int, ...] = (1,)) -> dict[str, torch.Tensor]:

@@ -12,7 +12,6 @@ on the GPU in that folder are not measured again.
 import argparse
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from todome.tools.pipelines import EMBEDDED, open_pipeline
 from todome.tools.timing import measuring
 from todome.tools.tuning.control import Control, draw_control
 from todome.tools.tuning.goal import Goal
-from todome.tools.tuning.layer_times import TIMING, layer_times, time_levels, time_plan
+from todome.tools.tuning.layer_times import layer_times, time_levels, time_plan
 from todome.tools.tuning.layers import Choices, tuned_layers
 from todome.tools.tuning.search import Search, Trial
 from todome.tools.tuning.sensitivity import Sensitivity
@@ -42,7 +41,7 @@ def call_and_levels(pipe: Any, px: int) -> tuple[DenoiserCall, list[LevelCost]]:
 def time_part(pipe: Any, px: int, options: argparse.Namespace) -> None:
     """Writes what each level saves at each factor."""
     with measuring():
-        found = time_levels(*call_and_levels(pipe, px), replace(TIMING, patience=options.patience))
+        found = time_levels(*call_and_levels(pipe, px), options.patience)
     write_json(options.work / f"times-{px}.json", {"about": about(pipe.device, "diffusers"), "found": found})
 
 
@@ -56,7 +55,7 @@ def draw_part(pipe: Any, px: int, options: argparse.Namespace) -> None:
     def expected(plan: Plan) -> dict[str, float]:
         return {"speedup": times.speedup(layers, choices_of(plan)), "noise": times.noise}
 
-    search = Search(layers, times, Sensitivity(), tuner.drawings, tuner.records, expected, tuner.options)
+    search = Search(layers, times, Sensitivity(), tuner.drawings, tuner.records, expected)
     tuner.measure_layers(search)
     best = search.run(Goal(options.keep), lambda: True)
     tuner.bar.close()
@@ -90,7 +89,7 @@ def finish_part(pipe: Any, px: int, options: argparse.Namespace) -> None:
     tuner = tuner_of(pipe, px, argparse.Namespace(**{**vars(options), "batch": 1}))
     tuner.goal = Goal(options.keep)
     with measuring():
-        speed = time_plan(call_and_levels(pipe, px)[0], drawn, replace(TIMING, patience=options.patience))
+        speed = time_plan(call_and_levels(pipe, px)[0], drawn, options.patience)
     trial = Trial(choices_of(drawn), drawn.measured["errors"], **speed)
     steps = round(tuner.maker.plan.steps / trial.speedup)
     control = next((Control(*one) for one in drawn.measured["controls"] if one[0] == steps), None)

@@ -17,7 +17,6 @@ import contextlib
 import gc
 import statistics
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.benchmark import Timer
 from tqdm import tqdm
 
 import todome
@@ -34,7 +32,7 @@ from todome.tools.machine import about
 from todome.tools.measuring.peers import Tomesd
 from todome.tools.measuring.runs import write_json
 from todome.tools.measuring.subjects import ARCHITECTURES, DenoiserCall, random_inputs, random_unet
-from todome.tools.timing import captured, measuring, now, peak_mib, spread
+from todome.tools.timing import captured, measuring, peak_mib, spread, timed
 
 FACTORS = {512: 2, 768: 2, 1024: 2, 1536: 3, 2048: 4}
 FIRST_LEVEL = {"sd15": (("down_blocks.0", "up_blocks.3"), 8), "sdxl": (("down_blocks.1", "up_blocks.1"), 16)}
@@ -87,9 +85,8 @@ def methods(unet: Any, shape: str, px: int) -> dict[str, Callable[[], contextlib
 
 
 def milliseconds(call: Callable[[], Any], device: torch.device, calls: int) -> float:
-    """The mean time of some calls, after some that are not timed."""
-    threads, clock = torch.get_num_threads(), partial(now, device)
-    return 1000 * Timer("call()", timer=clock, globals={"call": call}, num_threads=threads).timeit(calls).mean
+    """The median time of some calls, after one that is not timed."""
+    return statistics.median(timed(call, device, calls + 1)[1:])
 
 
 def measure(shape: str, px: int, options: argparse.Namespace, bar: tqdm) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The benchmark scripts: on a machine without a GPU they run in small, and their results say where they were made."""
 
 import argparse
+import functools
 import importlib
 import json
 import os
@@ -188,7 +189,7 @@ def test_plans_against_uniform_factors_and_fewer_steps(script, monkeypatch, tmp_
     monkeypatch.setattr(tuning, "CONTROLS", (13,))
     monkeypatch.setattr("todome.tools.tuning.sensitivity.FACTORS", (2,))
     monkeypatch.setattr("todome.tools.tuning.layer_times.FACTORS", (2,))
-    monkeypatch.setattr("todome.tools.tuning.search.ROUNDS", 2)
+    monkeypatch.setattr(tuning, "Options", functools.partial(tuning.Options, rounds=2))
     out = tmp_path / "tuning.json"
     words = ["tuning.py", "--work", tmp_path / "work", "--out", out, "--sizes", 64, "--budgets", 25, "--steps", 2]
     words += ["--calibration", 1, "--held-out", 2, "--batch", 2, "--patience", 0, "--device", "cpu"]
@@ -215,9 +216,8 @@ def test_plans_against_uniform_factors_and_fewer_steps(script, monkeypatch, tmp_
 def test_plans_with_the_times_of_one_machine_and_the_pictures_of_another(script, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("todome.tools.tuning.sensitivity.FACTORS", (2,))
     monkeypatch.setattr("todome.tools.tuning.layer_times.FACTORS", (2,))
-    monkeypatch.setattr("todome.tools.tuning.search.ROUNDS", 2)
-    monkeypatch.setattr("todome.tools.tuning.sensitivity.WORTH", -1.0)
-    monkeypatch.setattr("todome.tools.tuning.search.WORTH", -1.0)
+    tuning = script("tuning")
+    monkeypatch.setattr(tuning, "Options", functools.partial(tuning.Options, rounds=2, worth=-1.0))
     words = ["--work", tmp_path, "--plans", tmp_path / "plans", "--sizes", 64, "--keep", 15, "--steps", 3]
     words += ["--calibration", 1, "--held-out", 2, "--batch", 2, "--patience", 0, "--device", "cpu"]
     plans = script("cpu_plans")

@@ -98,8 +98,8 @@ def check_room(folder: Path, needed: int) -> None:
 
 def inside(folder: Path, name: str, field: str) -> Path:
     """File of that name in a folder, for names that were read from a file: none may lead out of it, links resolved."""
-    path = folder / name if isinstance(name, str) else folder
-    if folder.resolve() not in path.resolve().parents or Path(name).is_absolute():
+    path = folder / name if isinstance(name, str) and "\0" not in name else folder
+    if Path(os.path.realpath(folder)) not in Path(os.path.realpath(path)).parents or Path(name).is_absolute():
         allowed = f"the name of a file inside {folder}"
         raise invalid_value(field, name, allowed, "The file that says so was changed: use one that todome wrote")
     return path

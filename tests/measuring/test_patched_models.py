@@ -17,7 +17,8 @@ from todome.tools.demo import compare
 from todome.tools.generate import Settings, make_picture
 from todome.tools.timing import Timing
 
-both = pytest.mark.parametrize("reduction", [Downsample(2), Merge(0.5)], ids=["downsample", "merge"])
+MERGE = pytest.param(Merge(0.5), id="merge", marks=pytest.mark.thorough)
+both = pytest.mark.parametrize("reduction", [pytest.param(Downsample(2), id="downsample"), MERGE])
 MOMENT = Timing(seconds=0, rounds=1)
 SETTINGS = Settings(prompt="a rose", size=(32, 32), steps=2)
 

@@ -1,9 +1,9 @@
 """todome: diffusion models made faster by giving attention fewer tokens. One line, no training."""
 
 import importlib
-import typing
 
-if typing.TYPE_CHECKING:
+TYPE_CHECKING = False  # as in typing, which takes time to import
+if TYPE_CHECKING:
     from .errors import NothingToReduce
     from .patch import Patch, apply, remove
     from .plan import Plan
@@ -31,7 +31,7 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> typing.Any:
+def __getattr__(name: str) -> object:
     """Every name is imported when it is first used: what the command sets must be set before torch is imported."""
     for module, names in _MODULES.items():
         if name in names:

@@ -69,20 +69,18 @@ def test_interrupted(run, opened_once, monkeypatch):
     assert "What is drawn is in a: " in result.stderr
 
 
-def test_every_option_is_passed_on(run, asked):
+def test_every_option_is_passed_on(run, asked, folder):
     Path("p.txt").write_text("a")
-    words = (
-        "any --prompts p.txt --methods todo:2 tome --size 512 640x512 -n 9 --seed 3 --steps 4 --guidance 2 --batch 3"
-    )
+    words = "--prompts p.txt --methods todo:2 tome --size 512 640x512 -n 9 --seed 3 --steps 4 --guidance 2 --batch 3"
     more = "--scheduler ddim --fid --real photos --lpips l.ckpt --inception i.pt -o b --device cpu --dtype bfloat16"
     assert run("eval").exit_code == 0
-    assert run("eval", *words.split(), *more.split()).exit_code == 0
+    assert run("eval", folder, *words.split(), *more.split()).exit_code == 0
     usual, (plan, options) = asked
     methods = ("todome:2", "todo:2", "tome:0.5")
     assert usual[0] == EvaluationPlan(FLOWERS, methods, sizes=((256, 256),), guidance=3.0)
     drawn: dict[str, Any] = {"pictures": 9, "seed": 3, "steps": 4, "guidance": 2, "scheduler": "ddim", "batch": 3}
     sizes = [(512, 512), (640, 512)]
-    assert plan == EvaluationPlan(["a"], ["todo:2", "tome"], model="any", sizes=sizes, real="photos", **drawn)
+    assert plan == EvaluationPlan(["a"], ["todo:2", "tome"], model=str(folder), sizes=sizes, real="photos", **drawn)
     files: dict[str, Any] = {"out": Path("b"), "lpips": Path("l.ckpt"), "inception": Path("i.pt"), "pipe": None}
     assert options == {**files, "fid": True, "device": "cpu", "dtype": "bfloat16", "engine": None}
 

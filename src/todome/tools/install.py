@@ -7,7 +7,7 @@ installed in the environment of the host. A marker in it lists every file, and o
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,9 +81,9 @@ def uninstall(host: Host, path: Path) -> Path:
     return folder
 
 
-def integration_for(host: Host) -> Path:
+def integration_for(host: Host, sources: Sequence[Path] = SOURCES) -> Path:
     """Folder of the integration for a host, in this copy of todome."""
-    found = [source / host.field for source in SOURCES if (source / host.field).is_dir()]
+    found = [source / host.field for source in sources if (source / host.field).is_dir()]
     if not found:
         remedy = "Install todome with pip, or run this in a checkout"
         raise invalid_value(

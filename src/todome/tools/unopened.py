@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..hosts import find_layers
+from ..hosts import Layer, find_layers
 from ..reductions import Reduction
 from .checkpoints.opening import checkpoint_configs
 from .pipelines import Size, find_model
@@ -18,14 +18,14 @@ def check_reduction(model: str, size: Size | None, reduction: Reduction | None) 
 
     What its configs do not tell is found out when it is open.
     """
-    configs = reduction and read_configs(find_model(model))
-    if not reduction or not configs:
+    configs = read_configs(find_model(model)) if reduction else None
+    if reduction is None or configs is None:
         return
     unet, vae = configs
-    layers = find_layers(without_weights(unet))
-    settings = reduction.settings(layers) if layers else []
     pixels = 2 ** (len(decoder_widths(vae)) - 1)  # on a side of one latent
     width, height = [side // pixels for side in size] if size else [unet["sample_size"]] * 2
+    layers = layers_of(unet)
+    settings = reduction.settings(layers) if layers else []
     for layer, setting in zip(layers, settings, strict=False):  # those of later come after them
         if setting is not None:
             grid = [-(-side // 2**layer.scale) for side in (height, width)]
@@ -49,7 +49,10 @@ def decoder_widths(vae: dict[str, Any]) -> list[int]:
     return vae.get("decoder_block_out_channels") or vae.get("block_out_channels", [])
 
 
-def without_weights(config: dict[str, Any]) -> Any:
-    """A UNet of diffusers that takes no memory."""
+def layers_of(config: dict[str, Any]) -> list[Layer]:
+    """The layers of a UNet, made without its weights; none where the config makes none: opening it says why."""
     with quiet_loading() as diffusers, torch.device("meta"):
-        return getattr(diffusers, config["_class_name"]).from_config(config)
+        try:
+            return find_layers(getattr(diffusers, config["_class_name"]).from_config(config))
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+            return []

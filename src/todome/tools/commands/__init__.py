@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from ... import __version__
 from ..extras import missing_package
-from ..signals import exit_status, raised_signals
+from ..signals import RAISED, exit_status, handle_signals
 from .app import serve
 from .batch import batch
 from .bench import bench
@@ -27,8 +27,9 @@ class Commands(TyperGroup):
     """Group of commands that answers errors a user can put right with a sentence, and others with a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
+        before = handle_signals(RAISED)
         try:
-            with raised_signals(), warnings.catch_warnings():
+            with warnings.catch_warnings():
                 warnings.showwarning = show_note
                 return super().invoke(ctx)
         except ModuleNotFoundError as error:
@@ -40,6 +41,8 @@ class Commands(TyperGroup):
             raise  # whoever read the output wants no more of it: typer ends without a word
         except (ImportError, MemoryError, OSError, ValueError) as error:
             typer.echo(f"Error: {sentence(error)}", err=True)
+        finally:
+            handle_signals(before)
         raise typer.Exit(1)
 
 

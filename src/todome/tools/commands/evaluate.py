@@ -1,5 +1,6 @@
 """`todome eval`: the same pictures dense and with each method, how close they are and how fast they were."""
 
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,8 +74,10 @@ def evaluate(
     """
     from ..files import check_out_folder
     from ..measuring.evaluation import evaluate
+    from ..measuring.methods import method_named
     from ..measuring.tables import closeness_table, table_named
     from ..measuring.verdict import THRESHOLDS
+    from ..unopened import check_reduction
 
     paper = table_named(table) if table else None
     wanted = read_sizes(size, sizes)
@@ -91,6 +94,8 @@ def evaluate(
     fid = fid or (paper is not None and paper.fid)
     files = {"out": out, "lpips": lpips, "inception": inception}
     check_out_folder(out)
+    for name, one in product(fields["methods"] or (), fields["sizes"] or (None,)):
+        check_reduction(model, one, method_named(name).loaded().reduction)
     try:
         run = evaluate(model, fid=fid, engine=cluster.cluster(device), device=device, dtype=dtype, **files, **fields)
     except KeyboardInterrupt as ended:

@@ -85,13 +85,15 @@ def check_target(settings: Settings) -> None:
     from ..checkpoints.opening import check_parts
     from ..devices import reachable_device, torch_dtype
     from ..pipelines import find_model
+    from ..progress import doing
     from ..unopened import check_reduction
 
     device = reachable_device(settings.device)
     torch_dtype(settings.dtype, device)
     check_parts(settings.loras, settings.vae)
     find_model(settings.model)
-    check_reduction(settings.model, settings.size, settings.reduction)
+    with doing(f"Loading {settings.model}"):  # diffusers, to begin with
+        check_reduction(settings.model, settings.size, settings.reduction)
 
 
 def save(settings: Settings, outs: list[Path], force: bool) -> None:

@@ -73,7 +73,8 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     A field is written as typer wants an option, as Annotated with what it is called and its help.
     """
     own = inspect.signature(command).parameters.values()
-    groups = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
+    kinds = {one.name: one.annotation for one in own if isinstance(one.annotation, type)}
+    groups = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
     fields = {name: inspect.signature(group).parameters for name, group in groups.items()}
 
     @wraps(command)

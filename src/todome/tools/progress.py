@@ -22,10 +22,10 @@ class Bar:
         self.bar.set_description_str(words)
 
     def steps(self, words: str, done: int, total: int) -> None:
-        if self.bar.total != total:
-            self.bar.bar_format = BAR
-            self.bar.reset(total)
         self.bar.set_description_str(words, refresh=False)
+        if self.bar.total != total:
+            self.bar.bar_format, self.bar.initial = BAR, done  # the time left is told by the steps that follow
+            self.bar.reset(total)
         self.bar.update(done - self.bar.n)
 
     def hidden(self) -> AbstractContextManager[None]:

@@ -24,8 +24,9 @@ class Bar:
     def steps(self, words: str, done: int, total: int) -> None:
         self.bar.set_description_str(words, refresh=False)
         if self.bar.total != total:
-            self.bar.bar_format, self.bar.initial = BAR, done  # the time left is told by the steps that follow
+            self.bar.bar_format = BAR
             self.bar.reset(total)
+            self.bar.initial = done  # the time left is told by the steps that follow
         self.bar.update(done - self.bar.n)
 
     def hidden(self) -> AbstractContextManager[None]:

@@ -17,13 +17,14 @@ from typing import Any
 import torch
 from diffusers import ModelMixin, Transformer2DModel
 from torch import Tensor, nn
+from torch.utils.benchmark import Timer
 from tqdm import trange
 
 import todome
 from todome.tools.machine import about
 from todome.tools.measuring.peers import tomesd_patch
 from todome.tools.measuring.runs import write_json
-from todome.tools.timing import measuring, spread, timed
+from todome.tools.timing import measuring, spread
 
 CPU = torch.device("cpu")
 LAYERS = 20
@@ -44,8 +45,8 @@ class TransformerChain(ModelMixin):
 
 
 def microseconds(call: Callable[[], Any], calls: int) -> float:
-    """The median time of some calls, after one that is not timed."""
-    return statistics.median(timed(call, CPU, calls + 1)[1:]) * 1000
+    """The mean time of some calls, after some that are not timed."""
+    return 1e6 * Timer("call()", globals={"call": call}).timeit(calls).mean
 
 
 def measure(layers: int, rounds: int, calls: int) -> dict[str, list[float]]:

@@ -11,6 +11,7 @@ interrupted goes on.
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from todome.tools.pipelines import EMBEDDED, open_pipeline, weights_of
 from todome.tools.timing import measuring
 from todome.tools.tuning.drawings import closeness
 from todome.tools.tuning.goal import Goal
-from todome.tools.tuning.layer_times import ROUNDS, is_worth_trying, preparation
+from todome.tools.tuning.layer_times import TIMING, is_worth_trying, preparation
+from todome.tools.tuning.options import Options
 from todome.tools.tuning.progress import Progress
 from todome.tools.tuning.tuner import Tuner
 
@@ -47,9 +49,8 @@ def tuner_of(pipe: Any, px: int, options: argparse.Namespace) -> Tuner:
         sizes=((px, px),), steps=options.steps, seed=SEED, batch=batch, pictures=calibration + held_out, methods=()
     )
     maker = PictureMaker(drawn, Path(), pipe)
-    tuner = Tuner(pipe, maker, Goal(BUDGETS[0]), calibration, options.work / str(px), Progress(None, shown=True))
-    tuner.patience = options.patience
-    return tuner
+    bar, effort = Progress(None, shown=True), Options(timing=replace(TIMING, patience=options.patience))
+    return Tuner(pipe, maker, Goal(BUDGETS[0]), calibration, options.work / str(px), bar, options=effort)
 
 
 def rows_of(
@@ -91,7 +92,7 @@ def uniform_row(tuner: Tuner, px: int, factors: tuple[float, ...]) -> Row:
 
     def speedup() -> float:
         with measuring():
-            found = step_times(tuner.call, [reduction], preparation(tuner.call), tuner.patience, ROUNDS)
+            found = step_times(tuner.call, [reduction], preparation(tuner.call), tuner.timing)
         return found.speedups[reduction]
 
     faster = round(tuner.records.measure({"speed-up, uniform": name}, speedup), 3)

@@ -37,14 +37,6 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def short_timing() -> None:
-    """Steps are timed for a moment alone: no test asks how long anything takes."""
-    from todome.tools.measuring import attention_costs
-
-    attention_costs.ENOUGH = 1.0
-
-
 @pytest.fixture
 def pipe():
     """A StableDiffusionPipeline of random weights. Built anew for every test: tests patch it."""

@@ -15,7 +15,7 @@ import torch
 
 from ..generate import Generated, Settings, Step, make_picture
 from ..pipelines import Size, check_size
-from ..stopwatch import now
+from ..timing import now
 from .estimates import Estimates
 from .form import PLAIN, Extras, Order
 from .models import Models

@@ -1,7 +1,5 @@
 """`todome batch`: many pictures from a file of rows, here or on a Ray cluster."""
 
-import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +18,7 @@ COUNT = "Pictures of each row, with its seed, seed + 1, ..."
 BATCH = "Pictures drawn at once; more are faster on a GPU."
 OUT = "The folder of the batch. One that was interrupted is continued."
 SHARDS = "Pack the pictures into files: webdataset (.tar) or parquet." + by_default("single PNG files")
-FORCE = "Draw even what seems too large for the memory or the disk."
+FORCE = "Draw even what seems too large for the disk."
 
 
 @with_groups
@@ -71,9 +69,8 @@ def check_all(jobs: Any, base: Settings, out: Path, here: bool, force: bool) -> 
     settings = [job.settings for job in jobs.values()]
     if base.size:
         check_sides(base.size, MULTIPLE)
-    largest = max(settings, key=lambda one: math.prod(one.size or (0, 0)))
     if here:
-        check_target(replace(base, size=largest.size), force)
+        check_target(base)
     else:
         check_parts(base.loras, base.vae)
     if not force and not out.exists():

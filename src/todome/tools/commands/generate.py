@@ -15,7 +15,7 @@ from ..settings import Settings, recommended_settings
 from .options import PictureOptions, drawing_option, machine_option, with_groups
 
 AGAIN = "Make this picture of todome's again; other options change it. Asks before it opens files that it names."
-FORCE = "Overwrite what is there; draw even what seems too large for the memory."
+FORCE = "Overwrite what is there."
 TEXTS = 100_000  # bytes of a file beside its pixels
 
 
@@ -71,7 +71,7 @@ def check_all(settings: Settings, outs: list[Path], force: bool) -> None:
     if settings.size:
         check_sides(settings.size, MULTIPLE)
     check_room(outs[0].parent, len(outs) * picture_bytes(settings))
-    check_target(settings, force)
+    check_target(settings)
 
 
 def picture_bytes(settings: Settings) -> int:
@@ -80,23 +80,20 @@ def picture_bytes(settings: Settings) -> int:
     return 3 * width * height + TEXTS
 
 
-def check_target(settings: Settings, force: bool) -> None:
-    """Refuses a device, a model, LoRAs or a VAE that cannot be used here, and what is too large for the memory."""
+def check_target(settings: Settings) -> None:
+    """Refuses a device, a model, LoRAs, a VAE or a reduction that cannot be used here."""
     from ..checkpoints.opening import check_parts
     from ..devices import reachable_device, torch_dtype
-    from ..memory import check_memory
     from ..pipelines import find_model
     from ..progress import doing
     from ..unopened import check_reduction
 
     device = reachable_device(settings.device)
-    dtype = torch_dtype(settings.dtype, device)
+    torch_dtype(settings.dtype, device)
     check_parts(settings.loras, settings.vae)
     find_model(settings.model)
     with doing(f"Loading {settings.model}"):  # diffusers, to begin with
         check_reduction(settings.model, settings.size, settings.reduction)
-    if not force:
-        check_memory(settings.model, settings.size, device, dtype)
 
 
 def save(settings: Settings, outs: list[Path], force: bool) -> None:

@@ -91,11 +91,17 @@ def tune(
 
 
 def show(plan: Plan, out: Path, model: str) -> None:
-    """The layers that are reduced, what was found, and what to do with it."""
+    """The layers that are reduced, what was found, and what to do with it; where that gains nothing, what instead."""
     for name, layer in plan.layers.items():
         if max(layer.factor, layer.later) > 1:
             then = f", then {layer.later:g}" if layer.later != layer.factor else ""
             typer.echo(f"{name}: factor {layer.factor:g}{then}")
     typer.echo(plan.measured["verdict"])
+    if all(max(layer.factor, layer.later) == 1 for layer in plan.layers.values()):
+        typer.echo(f"All layers stay dense (full attention): there is no plan to use. {out} holds what was measured.")
+        return
+    control, use = plan.measured.get("control"), f"--plan {out}"
+    if control and control["psnr"] > plan.measured["psnr"]:
+        use = f"--dense --steps {control['steps']}"
     own = "" if model == EMBEDDED else f"--model {shlex.quote(model)} "
-    typer.echo(f'Plan: {out}\nNext: todome generate "..." {own}--plan {out} -o picture.png')
+    typer.echo(f'Plan: {out}\nNext: todome generate "..." {own}{use} -o picture.png')

@@ -20,7 +20,7 @@ from sampling import (
     unwatched,
     window,
 )
-from zoo import SIDE, ddim, draw, noise, one_level_unet, recording, text, tiny_pipeline
+from zoo import SIDE, draw, noise, one_level_unet, recording, text, tiny_pipeline
 
 import todome
 from todome import Downsample
@@ -85,7 +85,7 @@ def test_a_replaced_patch_watches_once():
 
 
 def test_what_a_user_puts_on_top_stays():
-    unet, scheduler = one_level_unet(), ddim()
+    unet, scheduler = one_level_unet(), SCHEDULERS["DDIM"]()
     patch = todome.apply(unet, Downsample(2), scheduler=scheduler)
     watched = scheduler.step
     on_top: Any = lambda *args, **kwargs: watched(*args, **kwargs)  # noqa: E731
@@ -97,7 +97,7 @@ def test_what_a_user_puts_on_top_stays():
 
 
 def test_two_patches_follow_one_scheduler():
-    unets, scheduler = [one_level_unet(), one_level_unet()], ddim()
+    unets, scheduler = [one_level_unet(), one_level_unet()], SCHEDULERS["DDIM"]()
     first, second = (todome.apply(unet, Downsample(2), scheduler=scheduler) for unet in unets)
     scheduler.set_timesteps(4)
     with recording(unets[0], first) as one, recording(unets[1], second) as other:
@@ -114,7 +114,7 @@ def test_two_patches_follow_one_scheduler():
 
 
 def test_arguments_and_results_are_handed_through_and_a_failing_step_does_not_count():
-    unet, scheduler, bare = one_level_unet(), ddim(), ddim()
+    unet, scheduler, bare = one_level_unet(), SCHEDULERS["DDIM"](), SCHEDULERS["DDIM"]()
     patch = todome.apply(unet, Downsample(2), scheduler=scheduler)
     for one in (scheduler, bare):
         one.set_timesteps(num_inference_steps=4, device="cpu")
@@ -160,7 +160,7 @@ def test_a_copy_of_a_followed_scheduler_is_a_scheduler(name, duplicate):
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, through_pickle])
 def test_a_copy_goes_on_from_where_the_first_one_was_and_leaves_it_there(duplicate):
-    pipeline, scheduler = tiny_pipeline(), ddim()
+    pipeline, scheduler = tiny_pipeline(), SCHEDULERS["DDIM"]()
     pipeline.scheduler = scheduler
     patch = todome.apply(pipeline, Downsample(2, stop=0.5))
     scheduler.set_timesteps(4)
@@ -178,7 +178,7 @@ def test_a_copy_goes_on_from_where_the_first_one_was_and_leaves_it_there(duplica
 
 
 def test_a_state_from_before_the_removal_leaves_no_trace():
-    unet, scheduler = one_level_unet(), ddim()
+    unet, scheduler = one_level_unet(), SCHEDULERS["DDIM"]()
     patch = todome.apply(unet, Downsample(2), scheduler=scheduler)
     state = copy.deepcopy(scheduler.__dict__)
     patch.remove()

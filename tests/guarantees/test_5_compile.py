@@ -14,10 +14,11 @@ from zoo.inputs import sdxl_inputs
 import todome
 from todome import Downsample, Merge
 
+thorough = pytest.mark.thorough
 REDUCTIONS = [
     Downsample(factor=2),
-    Downsample(factor=1.5, phase="random"),
-    Downsample(factor=2, phase="fixed"),
+    pytest.param(Downsample(factor=1.5, phase="random"), marks=thorough),
+    pytest.param(Downsample(factor=2, phase="fixed"), marks=thorough),
     Merge(random=False, cross_attention=True, feed_forward=True),
 ]
 pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), needs_hooks_in_graphs]
@@ -74,6 +75,7 @@ def test_a_bare_model_dithers_with_every_timestep_of_the_one_graph(counter: Comp
     torch.testing.assert_close(outputs[4], outputs[0], rtol=1e-3, atol=1e-3)  # 2 x 2 phases later
 
 
+@thorough
 def test_a_window_makes_two_graphs(tracer: CompileCounterWithBackend):
     model, reduction = mini_unet(), Merge(start=0.2, stop=0.6)
     patch = todome.apply(model, reduction)
@@ -86,9 +88,10 @@ def test_a_window_makes_two_graphs(tracer: CompileCounterWithBackend):
     assert_same_run(outputs, eager_run(reduction))
 
 
-both = pytest.mark.parametrize("reduction", [Downsample(factor=2), Merge()], ids=str)
+both = pytest.mark.parametrize("reduction", [pytest.param(Downsample(factor=2), marks=thorough), Merge()], ids=str)
 
 
+@thorough
 def test_levels_of_their_own_factor_are_one_graph(tracer: CompileCounterWithBackend):
     model = two_levels_unet()
     patch = todome.apply(model, Downsample(factor=(2, 1.5)))
@@ -99,6 +102,7 @@ def test_levels_of_their_own_factor_are_one_graph(tracer: CompileCounterWithBack
     assert_same_run(outputs, eager)
 
 
+@thorough
 def test_model_compile_is_one_graph_too(tracer: CompileCounterWithBackend):
     model, reduction = mini_unet(), Merge()
     patch = todome.apply(model, reduction)
@@ -109,7 +113,7 @@ def test_model_compile_is_one_graph_too(tracer: CompileCounterWithBackend):
     assert_same_run(outputs, eager_run(reduction))
 
 
-@pytest.mark.parametrize("reduction", [Downsample(factor=2, stop=0.5), Merge()], ids=str)
+@pytest.mark.parametrize("reduction", [Downsample(factor=2, stop=0.5), pytest.param(Merge(), marks=thorough)], ids=str)
 def test_compile_repeated_blocks(reduction: Any, counter: CompileCounterWithBackend):
     model = two_layers()
     patch = todome.apply(model, reduction)
@@ -122,8 +126,9 @@ def test_compile_repeated_blocks(reduction: Any, counter: CompileCounterWithBack
     assert_same_run(outputs, eager_run(reduction, two_layers))
 
 
+@thorough
 @needs_shared_graphs
-@both
+@pytest.mark.parametrize("reduction", [Downsample(factor=2), Merge()], ids=str)
 def test_compile_repeated_blocks_of_a_deep_model(reduction: Any, counter: CompileCounterWithBackend):
     """SDXL has 10 blocks at its first level alone, and torch gives up on a function that it compiled 8 times."""
     deep = lambda: mini_unet(transformer_layers_per_block=10)  # noqa: E731
@@ -137,9 +142,9 @@ def test_compile_repeated_blocks_of_a_deep_model(reduction: Any, counter: Compil
 @pytest.mark.parametrize(
     ("host", "reduction"),
     [
-        (Host("sdxl", mini_sdxl, sdxl_inputs), Downsample(factor=2)),
+        pytest.param(Host("sdxl", mini_sdxl, sdxl_inputs), Downsample(factor=2), marks=thorough),
         (host_named("sgm"), Downsample(factor=2)),
-        (host_named("sgm"), Merge()),
+        pytest.param(host_named("sgm"), Merge(), marks=thorough),
     ],
     ids=str,
 )
@@ -168,21 +173,23 @@ def test_a_second_size_compiles_once_more_and_never_again(reduction: Any, tracer
         assert_same_run(ours_again, ours)
 
 
-def whole(model: nn.Module, counter: Any) -> Any:
-    return torch.compile(model, fullgraph=True, backend=counter)
+def whole(model: nn.Module, backend: Any) -> Any:
+    return torch.compile(model, fullgraph=True, backend=backend)
 
 
-def in_place(model: nn.Module, counter: Any) -> Any:
-    model.compile(fullgraph=True, backend=counter)
+def in_place(model: nn.Module, backend: Any) -> Any:
+    model.compile(fullgraph=True, backend=backend)
     return model
 
 
-def by_block(model: Any, counter: Any) -> Any:
-    compile_blocks(model, fullgraph=True, backend=counter)
+def by_block(model: Any, backend: Any) -> Any:
+    compile_blocks(model, fullgraph=True, backend=backend)
     return model
 
 
-@pytest.mark.parametrize("compiled_by", [whole, in_place, by_block])
+@pytest.mark.parametrize(
+    "compiled_by", [whole, pytest.param(in_place, marks=thorough), pytest.param(by_block, marks=thorough)]
+)
 def test_apply_replace_and_remove_after_compile_are_noticed(compiled_by: Callable, tracer: CompileCounterWithBackend):
     model = mini_unet()
     dense = run(model, **unet_inputs())
@@ -190,13 +197,14 @@ def test_apply_replace_and_remove_after_compile_are_noticed(compiled_by: Callabl
     torch.testing.assert_close(run(compiled, **unet_inputs()), dense, rtol=1e-4, atol=1e-5)
     for reduction in (Downsample(factor=2), Merge()):
         patch = todome.apply(compiled, reduction)
-        outputs = steps_of(compiled, patch, 4)
+        outputs = steps_of(compiled, patch, 2)
         assert not torch.allclose(outputs[0], dense, atol=1e-4)
-        assert_same_run(outputs, steps_of(small := mini_unet(), todome.apply(small, reduction), 4))
+        assert_same_run(outputs, steps_of(small := mini_unet(), todome.apply(small, reduction), 2))
     patch.remove()
     torch.testing.assert_close(run(compiled, **unet_inputs()), dense, rtol=1e-4, atol=1e-5)
 
 
+@thorough
 def test_compiled_gradients_equal_eager_ones(counter: CompileCounterWithBackend):
     """Of merging; those of reduced keys are among the training tests, with checkpoints."""
 

@@ -1,5 +1,6 @@
 """Guarantee 5, further: any number of sizes in one graph, graphs around the model, export, and what is refused."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from todome.hooks.compiling import TORCH
 
 GRIDS = [(14, 18), (12, 20), (10, 10), (14, 22), (9, 11), (17, 13), (20, 8), (22, 12), (11, 19), (18, 18)]
 EVEN = [(12, 20), (20, 12), (8, 12), (24, 20), (12, 28), (28, 8), (20, 20), (36, 12), (12, 12), (24, 24)]
+thorough = pytest.mark.thorough
 pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), needs_hooks_in_graphs]
 both = pytest.mark.parametrize("reduction", [Downsample(factor=2), Merge()], ids=lambda r: type(r).__name__)
 
@@ -33,6 +35,7 @@ def assert_close(compiled: list[Tensor], eager: list[Tensor]) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@thorough
 @needs_dynamic_tables
 def test_ten_sizes_are_one_dynamic_graph(tracer: CompileCounterWithBackend):
     reduction = Downsample(factor=(2, 2))
@@ -45,7 +48,7 @@ def test_ten_sizes_are_one_dynamic_graph(tracer: CompileCounterWithBackend):
 
 
 @needs_dynamic_tables
-@both
+@pytest.mark.parametrize("reduction", [Downsample(factor=2), pytest.param(Merge(), marks=thorough)], ids=str)
 def test_ten_sizes_are_no_error_and_equal_to_eager(reduction: Any, tracer: CompileCounterWithBackend):
     """Cells of odd grids differ in size, which is another kind of table."""
     model, plain = mini_unet(), mini_unet()
@@ -77,7 +80,9 @@ def guided_steps(model: Any, patch: todome.Patch, steps: int = 6, grid: tuple[in
     return outputs
 
 
-@pytest.mark.parametrize("reduction", [Merge(), Downsample(factor=2, stop=0.5)], ids=["merge", "window"])
+@pytest.mark.parametrize(
+    "reduction", [Merge(), pytest.param(Downsample(factor=2, stop=0.5), marks=thorough)], ids=["merge", "window"]
+)
 def test_a_module_around_the_model_is_one_graph(reduction: Any, tracer: CompileCounterWithBackend):
     model, plain = Guided(mini_unet()), Guided(mini_unet())
     patch = todome.apply(model.unet, reduction)
@@ -88,6 +93,7 @@ def test_a_module_around_the_model_is_one_graph(reduction: Any, tracer: CompileC
     assert not torch.allclose(outputs[0], outputs[1], atol=1e-4)
 
 
+@thorough
 @needs_dynamic_tables
 def test_a_module_around_the_model_and_two_sizes_in_turn(tracer: CompileCounterWithBackend):
     model, plain = Guided(mini_unet()), Guided(mini_unet())
@@ -170,10 +176,7 @@ def test_torch_jit_trace_is_refused():
         traced(Tupled(model), arguments)
 
 
-@pytest.mark.filterwarnings("ignore")
 def traced(model: nn.Module, arguments: Any) -> Any:
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.jit.trace(model, arguments)

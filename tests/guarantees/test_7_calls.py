@@ -113,23 +113,12 @@ CASTABLE = [host for host in BLOCKS if not host.name.startswith("ldm")]  # ldm c
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+@both
 @over(CASTABLE)
-def test_half_precision_is_close_to_single(host: Host, dtype: torch.dtype):
+def test_half_precision_is_close_to_single(host: Host, kind: type, dtype: torch.dtype):
     target = host.build()
-    patch = todome.apply(target, Merge(ratio=(0.5,) * host.levels, random=False))
-    assert_halved_is_close(host, target, patch, dtype)
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-@among("sd1-odd", "svd", "sgm")
-def test_half_precision_with_fewer_keys_is_close_to_single(host: Host, dtype: torch.dtype):
-    """Keys are picked and not computed: no host has a part in that."""
-    target = host.build()
-    assert_halved_is_close(host, target, todome.apply(target, reduced_everywhere(Downsample, host)), dtype)
-
-
-def assert_halved_is_close(host: Host, target: Any, patch: todome.Patch, dtype: torch.dtype) -> None:
-    patch.at(3, 10)
+    changes = {"random": False} if kind is Merge else {}
+    todome.apply(target, reduced_everywhere(kind, host, **changes)).at(3, 10)
     single = host.run(target)
     target.to(dtype)
     half = run(target, **cast(host.inputs(), dtype))
@@ -137,15 +126,15 @@ def assert_halved_is_close(host: Host, target: Any, patch: todome.Patch, dtype: 
     assert (half.float() - single).abs().mean() < 0.1 * single.abs().mean()
 
 
-@both
 @over_blocks
-def test_autocast_reduces_as_well(host: Host, kind: type):
+def test_autocast_reduces_as_well(host: Host):
     target = host.build()
     dense = image_keys(host, target)
-    todome.apply(target, reduced_everywhere(kind, host))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        seen = image_keys(host, target)
-    assert all(seen[name] < keys for name, keys in dense.items())
+    for kind in (Downsample, Merge):
+        todome.apply(target, reduced_everywhere(kind, host))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            seen = image_keys(host, target)
+        assert all(seen[name] < keys for name, keys in dense.items())
 
 
 @both
@@ -177,14 +166,14 @@ def test_applied_inside_inference_mode(host: Host, kind: type):
     assert torch.equal(host.run(target), expected)
 
 
-@both
 @over_blocks
-def test_odd_batch_sizes(host: Host, kind: type):
+def test_odd_batch_sizes(host: Host):
     target = host.build()
     dense = run(target, **host.inputs(3))
-    patch = todome.apply(target, reduced_everywhere(kind, host))
-    assert not torch.allclose(run(target, **host.inputs(3)), dense, atol=1e-4)
-    assert set(host.grids) == {grid for level in patch.levels for grid in level.grids}
+    for kind in (Downsample, Merge):
+        patch = todome.apply(target, reduced_everywhere(kind, host))
+        assert not torch.allclose(run(target, **host.inputs(3)), dense, atol=1e-4)
+        assert set(host.grids) == {grid for level in patch.levels for grid in level.grids}
 
 
 @over_blocks

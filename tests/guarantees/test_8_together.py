@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from DeepCache import DeepCacheSDHelper
+from diffusers import StableDiffusionPAGPipeline
 from neighbours import (
     MERGE,
     NEIGHBOURS,
@@ -22,7 +24,17 @@ from neighbours import (
 )
 from promises import both
 from torch import Tensor
-from zoo import host_named, image_keys, mini_unet, recorded, run, small_unet, unet_inputs
+from zoo import (
+    host_named,
+    image_keys,
+    mini_unet,
+    picture,
+    recorded,
+    run,
+    small_unet,
+    tiny_pipeline,
+    unet_inputs,
+)
 
 import todome
 from todome import Downsample, Merge
@@ -101,6 +113,39 @@ def test_lora_trains_with_gradient_checkpointing(meet: Callable, kind: type):
         unet.enable_gradient_checkpointing()
 
     torch.testing.assert_close(gradients(with_both), gradients(with_lora))
+
+
+@over_reductions
+def test_deepcache(pipe: Any, reduction: Any):
+    helper = DeepCacheSDHelper(pipe=pipe)
+    helper.set_params(cache_interval=2, cache_branch_id=0)
+    dense = picture(pipe)
+    helper.enable()
+    cached = picture(pipe)
+    todome.apply(pipe, reduction)
+    both = picture(pipe)
+    helper.disable()
+    reduced = picture(pipe)
+    helper.enable()
+    assert torch.equal(picture(pipe), both)
+    todome.remove(pipe)
+    assert torch.equal(picture(pipe), cached)
+    helper.disable()
+    assert torch.equal(picture(pipe), dense)
+    assert not any(torch.allclose(both, alone, atol=1e-4) for alone in (cached, reduced, dense))
+
+
+@over_reductions
+def test_a_pag_pipeline(reduction: Any):
+    """PAG puts its own processors in for the time of a call."""
+    pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionPAGPipeline, pag_applied_layers="mid")
+    dense = picture(pipe, pag_scale=3.0)
+    patch = todome.apply(pipe, reduction)
+    reduced, unguided = picture(pipe, pag_scale=3.0), picture(pipe, pag_scale=0.0)
+    assert not torch.allclose(reduced, dense, atol=1e-4)
+    assert not torch.allclose(reduced, unguided, atol=1e-4)
+    patch.remove()
+    assert torch.equal(picture(pipe, pag_scale=3.0), dense)
 
 
 FUSED = "processor='FusedAttnProcessor2_0' cannot be used.*unfuse_qkv_projections"

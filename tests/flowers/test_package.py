@@ -200,12 +200,13 @@ def test_every_scheduler_makes_a_picture(flowers, name):
 def test_seeds_guidance_and_negative_prompts_change_the_picture(flowers):
     first = picture(flowers)
     assert picture(flowers).equal(first)
-    for options in (
+    changes: list[dict[str, Any]] = [
         {"seed": 1},
         {"guidance_scale": 1.0},
         {"guidance_scale": 3.0},
         {"negative_prompt": "a yellow tulip"},
-    ):
+    ]
+    for options in changes:
         assert (picture(flowers, **options) - first).abs().mean() > 0.01  # of white
 
 

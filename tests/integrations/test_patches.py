@@ -16,7 +16,7 @@ from todome.hosts.comfy import AttentionPatch, grid_of
 from todome.reductions import Reduction
 from todome.steps.sigmas import SigmaClock, SigmaWindow, place_in
 
-laws = settings(deadline=None, max_examples=100)
+laws = settings(deadline=None)
 DOWNSAMPLE = Downsample(2)
 SCHEDULE = torch.tensor([14.6, 6.0, 2.0, 0.5, 0.0])
 hundredths = st.lists(
@@ -51,16 +51,10 @@ def tokens(batch: int = 2, count: int = 99) -> Tensor:
 
 @laws
 @given(schedules, st.data())
-def test_a_noise_level_of_the_schedule_is_its_own_step(schedule, data):
+def test_a_noise_level_of_the_schedule_and_those_up_to_the_next_are_of_its_step(schedule, data):
     step = data.draw(st.integers(0, len(schedule) - 2))
     assert place_in(schedule, schedule[step]) == step
     assert place_in(schedule, schedule[step] * (1 + 1e-6)) == step
-
-
-@laws
-@given(schedules, st.data())
-def test_between_two_levels_it_is_still_the_step_of_the_first(schedule, data):
-    step = data.draw(st.integers(0, len(schedule) - 2))
     between = (schedule[step] + schedule[step + 1]) / 2
     assert place_in(schedule, between) == step
 
@@ -73,14 +67,11 @@ def test_every_noise_level_has_a_step(schedule, sigma):
 
 @laws
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 4))
-def test_grids_are_halved_as_unets_halve_them(height, width, scale):
+def test_grids_are_halved_as_unets_halve_them_unless_the_host_tells_them(height, width, scale):
     expected = height, width
     for _ in range(scale):
         expected = math.ceil(expected[0] / 2), math.ceil(expected[1] / 2)
     assert grid_of({"original_shape": [2, 4, height, width]}, scale) == expected
-
-
-def test_the_grid_that_the_host_tells_counts():
     assert grid_of({"original_shape": [2, 4, 64, 64], "activations_shape": [2, 320, 33, 37]}, 0) == (33, 37)
 
 
@@ -174,20 +165,14 @@ def test_without_a_schedule_the_window_is_one_of_noise():
 
 
 def test_without_both_a_window_is_refused():
-    text = (
-        "(start, stop)=(0.0, 0.5) cannot be used. Allowed: (0.0, 1.0) in a host that does not tell its schedule. Leave "
-        "start and stop out, or update the host."
-    )
-    with pytest.raises(RuntimeError, match=f"^{re.escape(text)}$"):
+    text = "(start, stop)=(0.0, 0.5) cannot be used. Allowed: (0.0, 1.0) in a host that does not tell its schedule."
+    with pytest.raises(RuntimeError, match=f"^{re.escape(text)}"):
         steps_seen([14.6], Downsample(2, stop=0.5))
 
 
 @pytest.mark.parametrize("merge", [Merge(cross_attention=True), Merge(feed_forward=True)], ids=repr)
 def test_parts_out_of_reach_are_refused(unet, merge):
     given = (True, merge.cross_attention, merge.feed_forward)
-    text = (
-        f"(attention, cross_attention, feed_forward)={given} cannot be used. Allowed: (True, False, False): this host "
-        "lets nobody else into the rest of a block. Leave all three out."
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+    text = f"(attention, cross_attention, feed_forward)={given} cannot be used. Allowed: (True, False, False)"
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}"):
         patch_on(unet, merge)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from zoo import ZOO, Host, host_named, model_of, reduced_everywhere
+from zoo import ZOO, Host, host_named, model_of, reduced_everywhere, run, unet_inputs
 
 import todome
 from todome import Downsample, Merge
@@ -63,6 +63,19 @@ def assert_copy_stands_alone(host: Host, target: Any, reduction: Any, copied: Ca
     assert torch.equal(host.run(again), expected)
     todome.apply(again, reduction).at(7, 10)  # the patch of a copy can be replaced like any other
     assert torch.equal(host.run(again), expected)
+
+
+def steps_of(model: Any, patch: todome.Patch, steps: int = 5, **inputs: Any) -> list[Tensor]:
+    """The outputs of a run of the model over so many steps."""
+    outputs = []
+    for step in range(steps):
+        patch.at(step, steps)
+        outputs.append(run(model, **(inputs or unet_inputs())))
+    return outputs
+
+
+def assert_same_run(compiled: list[Tensor], eager: list[Tensor]) -> None:
+    torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
 
 
 def snapshot(target: Any) -> dict[str, Any]:

@@ -8,10 +8,19 @@ import pytest
 import torch
 from diffusers import StableDiffusionControlNetPipeline
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
-from promises import among, assert_copy_stands_alone, gradients, over_blocks, over_zoo, pickled
+from promises import (
+    among,
+    assert_copy_stands_alone,
+    assert_same_run,
+    gradients,
+    over_blocks,
+    over_zoo,
+    pickled,
+    steps_of,
+)
 from torch import Tensor
 from versions import needs_hooks_in_graphs, needs_kept_notes
-from zoo import Host, controlnet, host_named, image_keys, mini_unet, run, small_unet, tiny_pipeline, unet_inputs
+from zoo import Host, controlnet, host_named, image_keys, mini_unet, small_unet, tiny_pipeline, unet_inputs
 
 import todome
 from todome import Downsample, Plan
@@ -107,16 +116,7 @@ def test_a_compiled_run_is_a_graph_for_each_part(tracer: Any):
     compiled = torch.compile(model, fullgraph=True, backend=tracer)
     outputs, expected = (steps_of(one, todome.apply(given, plan)) for one, given in [(compiled, model), (plain, plain)])
     assert tracer.frame_count == 3
-    for ours, theirs in zip(outputs, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
-def steps_of(model: Any, patch: todome.Patch) -> list[Tensor]:
-    found = []
-    for step in range(5):
-        patch.at(step, 5)
-        found.append(run(model, **unet_inputs()))
-    return found
+    assert_same_run(outputs, expected)
 
 
 @among("sd1")

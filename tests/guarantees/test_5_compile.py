@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from promises import assert_same_run, steps_of
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from versions import compile_blocks, needs_hooks_in_graphs, needs_shared_graphs
-from zoo import Host, host_named, mini_sdxl, mini_unet, run, two_levels_unet, unet_inputs
+from zoo import Host, host_named, mini_sdxl, mini_unet, run, unet_inputs
 from zoo.inputs import sdxl_inputs
 
 import todome
@@ -27,20 +28,6 @@ pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), needs_hooks_in_graphs]
 @pytest.fixture
 def counter() -> CompileCounterWithBackend:
     return CompileCounterWithBackend("aot_eager")
-
-
-def steps_of(model: Any, patch: todome.Patch, steps: int = 5, **inputs: Any) -> list[Tensor]:
-    """The outputs of a run of the model over so many steps."""
-    outputs = []
-    for step in range(steps):
-        patch.at(step, steps)
-        outputs.append(run(model, **(inputs or unet_inputs())))
-    return outputs
-
-
-def assert_same_run(compiled: list[Tensor], eager: list[Tensor]) -> None:
-    for ours, theirs in zip(compiled, eager, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def two_layers() -> Any:
@@ -89,28 +76,6 @@ def test_a_window_makes_two_graphs(tracer: CompileCounterWithBackend):
 
 
 both = pytest.mark.parametrize("reduction", [pytest.param(Downsample(factor=2), marks=thorough), Merge()], ids=str)
-
-
-@thorough
-def test_levels_of_their_own_factor_are_one_graph(tracer: CompileCounterWithBackend):
-    model = two_levels_unet()
-    patch = todome.apply(model, Downsample(factor=(2, 1.5)))
-    eager = steps_of(model, patch, 4)
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        outputs = steps_of(torch.compile(model, fullgraph=True, backend=tracer), patch, 4)
-    assert tracer.frame_count == 1
-    assert_same_run(outputs, eager)
-
-
-@thorough
-def test_model_compile_is_one_graph_too(tracer: CompileCounterWithBackend):
-    model, reduction = mini_unet(), Merge()
-    patch = todome.apply(model, reduction)
-    model.compile(fullgraph=True, backend=tracer)
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        outputs = steps_of(model, patch)
-    assert tracer.frame_count == 1
-    assert_same_run(outputs, eager_run(reduction))
 
 
 @pytest.mark.parametrize("reduction", [Downsample(factor=2, stop=0.5), pytest.param(Merge(), marks=thorough)], ids=str)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from promises import assert_same_run
 from torch import Tensor, nn
 from torch._dynamo.exc import Unsupported
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -30,11 +31,6 @@ def outputs_of(model: Any, patch: todome.Patch, grids: list[tuple[int, int]]) ->
     return found
 
 
-def assert_close(compiled: list[Tensor], eager: list[Tensor]) -> None:
-    for ours, theirs in zip(compiled, eager, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
 @thorough
 @needs_dynamic_tables
 def test_ten_sizes_are_one_dynamic_graph(tracer: CompileCounterWithBackend):
@@ -44,7 +40,7 @@ def test_ten_sizes_are_one_dynamic_graph(tracer: CompileCounterWithBackend):
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=tracer)
     outputs = outputs_of(compiled, patch, EVEN)
     assert tracer.frame_count == 1
-    assert_close(outputs, outputs_of(plain, todome.apply(plain, reduction), EVEN))
+    assert_same_run(outputs, outputs_of(plain, todome.apply(plain, reduction), EVEN))
 
 
 @needs_dynamic_tables
@@ -56,7 +52,7 @@ def test_ten_sizes_are_no_error_and_equal_to_eager(reduction: Any, tracer: Compi
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=tracer)
     outputs = outputs_of(compiled, patch, GRIDS)
     assert tracer.frame_count <= 4
-    assert_close(outputs, outputs_of(plain, todome.apply(plain, reduction), GRIDS))
+    assert_same_run(outputs, outputs_of(plain, todome.apply(plain, reduction), GRIDS))
 
 
 class Guided(nn.Module):
@@ -89,7 +85,7 @@ def test_a_module_around_the_model_is_one_graph(reduction: Any, tracer: CompileC
     compiled = torch.compile(model, fullgraph=True, backend=tracer)
     outputs = guided_steps(compiled, patch)
     assert tracer.frame_count == (2 if reduction.windowed else 1)
-    assert_close(outputs, guided_steps(plain, todome.apply(plain.unet, reduction)))
+    assert_same_run(outputs, guided_steps(plain, todome.apply(plain.unet, reduction)))
     assert not torch.allclose(outputs[0], outputs[1], atol=1e-4)
 
 
@@ -100,7 +96,7 @@ def test_a_module_around_the_model_and_two_sizes_in_turn(tracer: CompileCounterW
     patch, other = todome.apply(model.unet, Downsample(factor=2)), todome.apply(plain.unet, Downsample(factor=2))
     compiled = torch.compile(model, fullgraph=True, backend=tracer)
     for grid in [(16, 18), (12, 20), (16, 18), (12, 20)]:
-        assert_close(guided_steps(compiled, patch, 2, grid), guided_steps(plain, other, 2, grid))
+        assert_same_run(guided_steps(compiled, patch, 2, grid), guided_steps(plain, other, 2, grid))
     assert tracer.frame_count == 2
 
 
@@ -115,12 +111,12 @@ def test_a_module_around_a_model_that_nobody_drives_is_several_graphs():
     todome.apply(plain.unet, Downsample(factor=2))
     expected = undriven_steps(plain)
     outputs = undriven_steps(torch.compile(model, backend="eager"))
-    assert_close(outputs, expected)
+    assert_same_run(outputs, expected)
     assert not torch.allclose(outputs[0], outputs[1], atol=1e-3)
     torch._dynamo.reset()
     whole = torch.compile(model, fullgraph=True, backend="eager")
     if TORCH == (2, 9):  # which makes pieces all the same
-        assert_close(undriven_steps(whole), expected)
+        assert_same_run(undriven_steps(whole), expected)
     else:
         with pytest.raises(Unsupported, match="begin_call"):
             undriven_steps(whole)

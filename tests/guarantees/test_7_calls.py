@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from promises import BLOCKS, among, both, gradients, over, over_blocks, over_zoo, reduced, tensors_in
+from promises import BLOCKS, among, both, gradients, over, over_blocks, over_zoo, tensors_in
 from torch import Tensor
 from torch.utils._pytree import tree_map
 from versions import HALVES
@@ -46,19 +46,6 @@ def test_calls_by_keyword_and_by_position_agree(host: Host):
     expected = host.run(target)
     assert torch.equal(run_by_position(target, host.inputs()), expected.flatten())
     assert not torch.equal(expected, dense)
-
-
-TIMESTEPS = [500, 500.0, torch.tensor(500), torch.tensor(500.0), torch.tensor([500]), torch.full((2,), 500)]
-
-
-@among("sd1", "sdxl", "controlnet")
-def test_timesteps_of_every_form(host: Host):
-    target = host.build()
-    expected = reduced(host, target, Downsample)
-    patch = todome.apply(target, reduced_everywhere(Downsample, host))
-    for timestep in TIMESTEPS:
-        patch.at(3, 10)
-        assert torch.equal(host.run(target, timestep=timestep), expected), timestep
 
 
 def hidden_right_half(grid: tuple[int, int]) -> Tensor:

@@ -133,20 +133,24 @@ def test_pipelines_that_nobody_follows(reduction: Any):
     assert_same([lambda: draw(first, steps=4), lambda: draw(second, steps=6, grid=(8, 12))], first.unet)
 
 
+def in_step(patch: todome.Patch, step: int, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """A call in a step that the host says."""
+
+    def job() -> Tensor:
+        patch.at(step, 10)
+        return call()
+
+    return job
+
+
 @over_reductions
 def test_hosts_that_say_where_they_are(reduction: Any):
     model = small_unet()
     patch = todome.apply(model, reduction)
-
-    def job(step: int, grid: tuple[int, int]) -> Callable[[], Tensor]:
-        def call() -> Tensor:
-            patch.at(step, 10)
-            return run(model, **unet_inputs(2, grid))
-
-        return call
-
     # Two of them have the same number of tokens on different grids.
-    assert_same([job(1, (16, 18)), job(3, (18, 16)), job(4, (12, 20)), job(9, (14, 16))], model)
+    calls = [(1, (16, 18)), (3, (18, 16)), (4, (12, 20)), (9, (14, 16))]
+    jobs = [in_step(patch, step, partial(run, model, **unet_inputs(2, grid))) for step, grid in calls]
+    assert_same(jobs, model)
 
 
 @both
@@ -154,15 +158,7 @@ def test_hosts_that_say_where_they_are(reduction: Any):
 def test_other_hosts(host: Any, kind: type):
     target = host.build()
     patch = todome.apply(target, reduced_everywhere(kind, host))
-
-    def job(step: int) -> Callable[[], Tensor]:
-        def call() -> Tensor:
-            patch.at(step, 10)
-            return host.run(target)
-
-        return call
-
-    assert_same([job(0), job(1)], target)
+    assert_same([in_step(patch, step, partial(host.run, target)) for step in (0, 1)], target)
 
 
 @needs_hooks_in_graphs

@@ -70,11 +70,8 @@ def test_the_accordion_overrides_the_settings(webui):
     assert webui.counts("img2img") == [4] * 3
 
 
-def test_requests_to_the_api_name_the_script_as_ever(webui):
+def test_the_accordion_shows_what_its_tab_has_under_the_name_that_requests_to_the_api_know(webui):
     assert webui.tabs["txt2img"].alwayson_scripts[-1].title() == "Token Downsampling"
-
-
-def test_the_accordion_shows_what_its_tab_has(webui):
     for tab, label in {"img2img": "the hires pass", "txt2img": "img2img"}.items():
         hidden = [control.label for control in webui.tabs[tab].inputs[1:] if not control.visible]
         assert hidden == [f"Token downsampling factor for {label}"]

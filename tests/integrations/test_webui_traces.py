@@ -63,14 +63,6 @@ def test_a_model_with_nothing_to_reduce_is_drawn_dense_and_says_so(webui, capsys
     assert comment.startswith("todome: first pass: dense. ")
 
 
-def test_another_model_leaves_nothing_on_the_old_one(webui):
-    webui.set(factor=2.0)
-    webui.draw()
-    old, webui.shared.sd_model = webui.shared.sd_model, ldm_model()
-    assert webui.counts() == [16] * 4
-    assert not clocks_on(old.model.diffusion_model)
-
-
 def test_the_refiner_takes_over_in_the_middle(webui):
     webui.set(factor=2.0)
     first, refiner = webui.shared.sd_model, ldm_model()

@@ -11,7 +11,6 @@ from diffusers import StableDiffusionPAGPipeline
 from neighbours import (
     MERGE,
     NEIGHBOURS,
-    Halving,
     Neighbour,
     chunked,
     neighbour_first,
@@ -20,9 +19,7 @@ from neighbours import (
     over_reductions,
     third_step,
     todome_first,
-    with_lora,
 )
-from promises import both
 from torch import Tensor
 from zoo import (
     host_named,
@@ -68,18 +65,6 @@ def test_both_orders_give_the_same_output_and_neither_undoes_the_other(neighbour
         torch.testing.assert_close(outputs[0], todome_alone(reduction), rtol=1e-4, atol=1e-5)
 
 
-@both
-@pytest.mark.parametrize("meet", [neighbour_first, todome_first])
-def test_processors_are_kept(kind: type, meet: Callable):
-    own = Halving()
-    neighbour = Neighbour("own", lambda unet: unet.set_attn_processor(own))
-    unet, patch = meet(neighbour, Downsample(factor=2) if kind is Downsample else Merge())
-    third_step(neighbour, unet, patch)
-    assert all(processor is own for processor in unet.attn_processors.values())
-    patch.remove()
-    assert all(processor is own for processor in unet.attn_processors.values())
-
-
 def test_a_perturbed_layer_of_pag_is_left_dense():
     """Its processor reads nothing but its input, whatever else it is handed."""
     unet, patch = todome_first(NEIGHBOURS[7], Downsample(factor=(1, 2)))
@@ -97,22 +82,6 @@ def test_chunks_as_large_as_the_merged_sequence():
         todome.apply(unet, Merge(feed_forward=True)).at(3, 10)
         outputs.append(run(unet, **unet_inputs()))
     torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)
-
-
-@both
-@pytest.mark.parametrize("meet", [neighbour_first, todome_first])
-def test_lora_trains_with_gradient_checkpointing(meet: Callable, kind: type):
-    def gradients(join: Callable[[Any], None]) -> list[Tensor]:
-        unet, patch = meet(Neighbour("", join), Downsample(factor=2) if kind is Downsample else Merge())
-        patch.at(3, 10)
-        loss = unet(**unet_inputs()).sample.square().mean()
-        return list(torch.autograd.grad(loss, [p for name, p in unet.named_parameters() if "lora" in name]))
-
-    def with_both(unet: Any) -> None:
-        with_lora(unet)
-        unet.enable_gradient_checkpointing()
-
-    torch.testing.assert_close(gradients(with_both), gradients(with_lora))
 
 
 @over_reductions

@@ -12,7 +12,7 @@ from zoo import ZOO, Host, host_named, model_of, reduced_everywhere, run, unet_i
 import todome
 from todome import Downsample, Merge
 
-QUICK = {"sd1", "sdxl", "gligen", "svd", "ldm1", "sgm"}  # hosts that `make test` tries, one of each kind
+QUICK = {"sd1", "sdxl", "gligen", "animatediff", "svd", "ldm1", "sgm"}  # hosts that `make test` tries, one of each kind
 both = pytest.mark.parametrize("kind", [Downsample, Merge])
 
 

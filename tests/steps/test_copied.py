@@ -81,6 +81,16 @@ def test_what_a_user_puts_on_top_stays():
     loop(unet, scheduler)
 
 
+def test_a_scheduler_that_was_cleaned_by_its_user_is_left_as_it_is():
+    unet, scheduler = one_level_unet(), SCHEDULERS["DDIM"]()
+    before = dict(vars(scheduler))
+    patch = todome.apply(unet, Downsample(2), scheduler=scheduler)
+    vars(scheduler).clear()
+    vars(scheduler).update(before)
+    patch.remove()
+    assert vars(scheduler) == before
+
+
 def test_two_patches_follow_one_scheduler():
     unets, scheduler = [one_level_unet(), one_level_unet()], SCHEDULERS["DDIM"]()
     first, second = (todome.apply(unet, Downsample(2), scheduler=scheduler) for unet in unets)

@@ -34,6 +34,7 @@ def words(photos: Path, run: Path, **options: Any) -> list[str]:
     return ["transformer.py", str(photos), "--eager", *(str(w) for k, v in given.items() for w in (f"--{k}", v))]
 
 
+@pytest.mark.thorough
 def test_it_is_trained_once_and_compared(transformer, ready, photos, tmp_path, monkeypatch):
     run = shutil.copytree(ready, tmp_path / "run")
     stages = [transformer.Stage(Size(32, 32, 2, 1), 0.5), transformer.Stage(Size(64, 64, 2, 1), 1.0)]
@@ -59,6 +60,7 @@ def test_it_is_trained_once_and_compared(transformer, ready, photos, tmp_path, m
     assert [row.get("psnr") for row in again["rows"]][:4] == [row.get("psnr") for row in found["rows"]][:4]
 
 
+@pytest.mark.thorough
 def test_it_learns(transformer):
     torch.manual_seed(0)
     trainer = transformer.Trainer(torch.device("cpu"), transformer.Transformer(2, width=64, layers=2))

@@ -143,7 +143,7 @@ class Page:
 
     def restore(self, event: gr.SelectData) -> Changes:
         """Shows a run of the history again, and sets the controls to its settings."""
-        run = dict(enumerate(self.runs.kept)).get(event.index)
+        run = next((run for at, run in enumerate(self.runs.kept) if at == event.index), None)
         return {self.results.notice: notice(GONE, "note")} if run is None else self.restored(run)
 
     def restored(self, run: Run) -> Changes:

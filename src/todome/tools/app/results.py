@@ -121,7 +121,7 @@ def label_of(view: View) -> str:
 
 def chosen_view(run: Run, event: gr.SelectData) -> gr.ImageSlider | None:
     """The view that was chosen in the gallery; None where there is no such one."""
-    found = dict(enumerate(views(run))).get(event.index)
+    found = next((view for at, view in enumerate(views(run)) if at == event.index), None)
     return None if found is None else slider_with(found)
 
 

@@ -23,9 +23,10 @@ from .form import Offer
 from .limits import UPLOAD
 from .page import build
 from .runs import Runs
-from .theme import theme
 
 HERE = Path(__file__).parent
+SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif")
+MONO = ("ui-monospace", "SFMono-Regular", "Consolas", "Liberation Mono", "monospace")
 PREFIX = "todome-app-"  # of the temporary folder
 WAITING = 8  # runs that may wait while another one is drawn
 MAX_BODY = 2**16 + 2 * UPLOAD * 4 // 3  # bytes: prompts and numbers; a picture and its mask in base64
@@ -56,13 +57,11 @@ class Address:
         Any site can let its own name point to this machine and then read the page as if it were its own (DNS
         rebinding); the header has the name it did that with. No site can do so with a number, so numbers are safe.
         """
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-            ipaddress.ip_address(name)
-        except ValueError:
-            machine = socket.gethostname().lower()
-            return name in {*LOCAL, machine, f"{machine}.local", *(one.lower() for one in self.names)}
-        return True
+        with suppress(ValueError):
+            name, machine = urlsplit(f"//{host}").hostname or "", socket.gethostname()
+            known = ("localhost", machine, f"{machine}.local", *self.names)
+            return name in map(str.lower, known) or bool(ipaddress.ip_address(name))
+        return False
 
 
 @contextmanager
@@ -144,7 +143,7 @@ def launch(page: gr.Blocks, address: Address, root: Path) -> None:
         max_file_size=1,  # of gradio's own uploads, which the page does without
         footer_links=[],
         favicon_path=HERE / "favicon.svg",
-        theme=theme(),
+        theme=gr.themes.Base(neutral_hue="stone", font=SANS, font_mono=MONO),  # none that is fetched
         css_paths=[HERE.parent / "look.css", HERE / "style.css"],
         head=f"<script>{script}</script>",
         app_kwargs={"middleware": [Middleware(RequestFilter, address=address)]},

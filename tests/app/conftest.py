@@ -27,10 +27,9 @@ class Pages(NamedTuple):
 def started(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
     """A process whose temporary files are in a folder, with a log beside them. It is gone afterwards."""
     surroundings = {**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
-    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command, pipe = [python_after(DRAWING), *words], subprocess.PIPE
     with (folder / "log").open("w") as log:
-        command = [python_after(DRAWING), *words]
-        process = subprocess.Popen(command, stderr=log, text=True, env=surroundings, **streams)
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=surroundings)
     try:
         yield process
     finally:

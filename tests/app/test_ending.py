@@ -28,4 +28,5 @@ def test_it_ends_in_the_middle_of_a_run(tmp_path: Path, number: signal.Signals):
         assert process.communicate(timeout=30)[0] == "Closed.\n"
         assert process.returncode == 0
         assert not list(tmp_path.glob("todome-app-*"))
-        assert "Traceback" not in (tmp_path / "log").read_text()
+        log = (tmp_path / "log").read_text()
+        assert "Traceback" not in log, log

@@ -164,11 +164,11 @@ def test_what_was_typed_is_text():
 def test_time_left(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    progress = RunProgress(Order((ASKED,), (Downsample(2),)))
-    assert "left." not in progress.html(Progress(0, 0, 10))
-    assert "left." not in progress.html(Progress(0, 1, 10, "data:,"))
+    progress = RunProgress()
+    assert "left." not in progress.html(Progress(ASKED, 0, 2, 0, 10))
+    assert "left." not in progress.html(Progress(ASKED, 0, 2, 1, 10, "data:,"))
     now[0] += 4
-    shown = progress.html(Progress(0, 3, 10))
+    shown = progress.html(Progress(ASKED, 0, 2, 3, 10))
     assert "About 34 seconds left." in shown  # two seconds for each of 17 steps
     assert 'src="data:,"' in shown  # the last preview stays
     assert [in_words(seconds) for seconds in (0.2, 12.4, 99, 400)] == [

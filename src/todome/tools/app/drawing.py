@@ -26,7 +26,9 @@ UNKNOWN = "Something went wrong on the server, and its log says what. Nothing is
 class Progress(NamedTuple):
     """Event: this many steps of a picture are done. The preview is a data URI, or empty where there is no new one."""
 
-    at: int  # which picture of the order
+    drawn: Settings
+    at: int  # which picture of the run
+    pictures: int  # of the run
     done: int
     steps: int
     preview: str = ""
@@ -121,11 +123,11 @@ class Worker:
 
     def draw(self, order: Order, known: Mapping[int, Generated], job: Job) -> list[Generated]:
         """The pictures of an order. Those that are known already, by their place in it, are not drawn again."""
-        check_size(self.pipe, order.alone[0].size or (0, 0))
-        job.events.put(Progress(0, 0, order.alone[0].steps or 1))
-        self.warm_up(order.alone[0], job)
-        pictures = enumerate(order.pictures())
-        return [known.get(at) or self.draw_picture(at, settings, order, job) for at, settings in pictures]
+        first, number = order.alone[0], len(order.pictures())
+        check_size(self.pipe, first.size or (0, 0))
+        job.events.put(Progress(first, 0, number, 0, first.steps or 1))
+        self.warm_up(first, job)
+        return [known.get(at) or self.draw_picture(at, order, job) for at in range(number)]
 
     def warm_up(self, settings: Settings, job: Job) -> None:
         """Draws two steps at a new size: the first is slow, whatever it does, and would be held against a method."""
@@ -133,19 +135,21 @@ class Worker:
             make_picture(replace(settings, steps=2, scheduler=None), self.pipe, lambda _: job.check_stop())
             self.warm.add(settings.size)
 
-    def draw_picture(self, at: int, settings: Settings, order: Order, job: Job) -> Generated:
+    def draw_picture(self, at: int, order: Order, job: Job) -> Generated:
         pipe, more, start = self.pipe, {}, order.start
+        pictures = order.pictures()
+        settings = asked = pictures[at]
         if start is not None and settings.size is not None:
             pipe = starting_pipeline(pipe, "InpaintPipeline" if start.masked else "Img2ImgPipeline")
             more = {**start.load(settings.size), "strength": order.strength}
-            settings = replace(settings, size=settings.size if start.masked else None)  # else that of the picture
+            asked = replace(settings, size=settings.size if start.masked else None)  # else that of the picture
         previews = Previews(pipe)
 
         def report(step: Step) -> None:
             job.check_stop()
-            job.events.put(Progress(at, step.done, step.steps, previews.of(step)))
+            job.events.put(Progress(settings, at, len(pictures), step.done, step.steps, previews.of(step)))
 
-        made = make_picture(settings, pipe, report, more)
+        made = make_picture(asked, pipe, report, more)
         job.check_stop()
         return made
 

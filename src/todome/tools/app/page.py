@@ -10,10 +10,10 @@ import gradio as gr
 from ...plan import Plan
 from ..pipelines import size_step
 from .controls import HIDDEN, QUICK, Controls, html, lay_out_controls, macros
-from .drawing import UNKNOWN, Failed, Finished, Job, Progress, Worker, log
+from .drawing import Failed, Finished, Job, Progress, Worker
 from .form import Form, Offer
 from .presets import first_form, token_pixels
-from .results import Changes, Results, RunProgress, chosen_view, lay_out_results, notice
+from .results import Changes, Results, RunProgress, lay_out_results, notice, slider_with, views
 from .runs import Run, Runs, load_example
 from .start import Start, save_start
 from .tune_tab import DRAW, TUNE, TuneTab, lay_out_tune
@@ -49,11 +49,11 @@ def build(worker: Worker, runs: Runs, offer: Offer) -> gr.Blocks:
                 with gr.Column(elem_classes="controls", min_width=0):
                     controls = lay_out_controls(first_form(pipe, offer), offer, size_step(pipe))
                 with gr.Column(elem_id="results", min_width=0):
-                    results = lay_out_results(load_example(runs.root))
+                    results = lay_out_results()
             with gr.Tab("Tune", id=TUNE):
                 tuning = lay_out_tune(model)
         controls.connect(token_pixels(pipe))
-        Page(worker, runs, offer, controls, results, start, plan).connect(page)
+        Page(worker, runs, load_example(runs.root), offer, controls, results, start, plan).connect(page)
         TuneTab(worker, offer, runs.root, tuning, controls, plan, tabs).connect(page, ONE_AT_A_TIME)
     return page
 
@@ -64,6 +64,7 @@ class Page:
 
     worker: Worker
     runs: Runs
+    example: Run
     offer: Offer
     controls: Controls
     results: Results
@@ -95,23 +96,16 @@ class Page:
     ) -> Iterator[Changes]:
         """Draws a run, and yields what changes on the page. With `compare` a picture with every method."""
         form = Form(*values)
-        try:
+
+        def work(job: Job) -> Run:
             if start is not None and not start.picture.is_file():
                 raise ValueError(NO_PICTURE)
             order = form.order(self.offer, start, plan, compare=compare)
-            known = self.runs.known(order)
+            return self.runs.save(form, order, self.worker.draw(order, self.runs.known(order), job), job.check_stop)
 
-            def work(job: Job) -> Run:
-                return self.runs.save(form, order, self.worker.draw(order, known, job), job.check_stop)
-
-            progress = RunProgress(order)
-            for event in self.worker.run(str(request.session_hash), work):
-                yield self.changes(event, progress)
-        except ValueError as error:
-            yield self.ended(str(error))
-        except Exception:
-            log.exception("A run could not be shown: %s", form)
-            yield self.ended(UNKNOWN)
+        progress = RunProgress()
+        for event in self.worker.run(str(request.session_hash), work):
+            yield self.changes(event, progress)
 
     def changes(self, event: Any, progress: RunProgress) -> Changes:
         match event:
@@ -139,7 +133,7 @@ class Page:
     def load(self) -> Changes:
         """What was drawn last; the example where nothing was."""
         kept = self.runs.kept
-        return self.restored(kept[0]) if kept else {self.results.notice: ""}
+        return self.restored(kept[0]) if kept else self.results.of(self.example, self.runs)
 
     def restore(self, event: gr.SelectData) -> Changes:
         """Shows a run of the history again, and sets the controls to its settings."""
@@ -156,17 +150,14 @@ class Page:
 
     def look(self, shown: Run, event: gr.SelectData) -> Any:
         """Another picture beside the one with full attention."""
-        return chosen_view(shown, event) or gr.skip()
+        found = next((view for at, view in enumerate(views(shown)) if at == event.index), None)
+        return gr.skip() if found is None else slider_with(found)
 
     def forget(self) -> Changes:
         """Deletes all that was drawn, and shows the example again."""
         self.runs.forget()
-        example = self.results.shown.value
-        return {
-            **self.results.of(example, self.runs),
-            **self.started(None),
-            self.results.notice: notice(FORGOTTEN, "note"),
-        }
+        changes = {**self.results.of(self.example, self.runs), **self.started(None)}
+        return {**changes, self.results.notice: notice(FORGOTTEN, "note")}
 
     def upload(self, event: gr.EventData) -> Changes:
         """Keeps a picture to start from, and its mask; or removes them."""

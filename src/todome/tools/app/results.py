@@ -13,7 +13,6 @@ from ..pictures import BRIGHTER
 from ..pipelines import format_size
 from .controls import html, macros
 from .drawing import Progress
-from .form import Order
 from .presets import title_of
 from .reproduce import command, snippet
 from .runs import Pair, Run, Runs, thumbnail_of
@@ -70,59 +69,40 @@ class Results:
             self.verdict: verdict_of(run),
             self.snippet: snippet(run),
             self.shown: run,
-            **self.list_of(runs, run),
-        }
-
-    def list_of(self, runs: Runs, shown: Run | None = None) -> Changes:
-        """The last runs."""
-        kept = list(runs.kept)
-        at = next((at for at, one in enumerate(kept) if one is shown), None)
-        thumbnails = [(str(thumbnail_of(one.folder)), in_short(one)) for one in kept]
-        return {
-            self.history: gr.Gallery(thumbnails, selected_index=at, visible=bool(kept)),
-            self.forget: gr.Button(visible=bool(kept)),
+            self.history: gr.Gallery(
+                [(str(thumbnail_of(one.folder)), in_short(one)) for one in runs.kept],
+                selected_index=next((at for at, one in enumerate(runs.kept) if one is run), None),
+                visible=bool(runs.kept),
+            ),
+            self.forget: gr.Button(visible=bool(runs.kept)),
         }
 
 
-def lay_out_results(example: Run) -> Results:
-    """Places for results, with the example in them."""
-    first = views(example)
+def lay_out_results() -> Results:
+    """Places for results."""
     places: dict[str, Any] = {"notice": html(elem_id="notice"), "progress": html(elem_id="progress")}
     with gr.Row(elem_id="seen"):
         with gr.Column(scale=3, min_width=300):
-            pair = str(first[1].left), str(first[1].right)
-            places["slider"] = gr.ImageSlider(
-                pair, label=label_of(first[1]), type="filepath", interactive=False, max_height=620, elem_id="slider"
-            )
+            places["slider"] = gr.ImageSlider(type="filepath", interactive=False, max_height=620, elem_id="slider")
         with gr.Column(scale=2, min_width=300):
-            places["verdict"] = html(verdict_of(example), elem_id="verdict")
-    places["pictures"] = gallery([(str(view.right), view.title) for view in first], "Choose a picture", "pictures")
-    places["history"] = gallery([], "Your runs", "history", visible=False)
-    places["forget"] = gr.Button("Delete all runs", size="sm", visible=False, elem_id="forget")
+            places["verdict"] = html(elem_id="verdict")
+    places["pictures"] = gallery("Choose a picture", elem_id="pictures")
+    places["history"] = gallery("Your runs", visible=False, elem_id="history")
+    places["forget"] = gr.Button("Delete all runs", size="sm", visible=False)
     with gr.Accordion("In Python", open=False):
-        code = snippet(example)
-        places["snippet"] = gr.Code(code, language="python", label="picture.py", interactive=False, elem_id="snippet")
-    places["shown"] = gr.State(example)
+        places["snippet"] = gr.Code(language="python", label="picture.py", interactive=False, elem_id="snippet")
+    places["shown"] = gr.State()
     return Results(**places)
 
 
-def gallery(value: list[Any], label: str, name: str, **options: Any) -> gr.Gallery:
+def gallery(label: str, **options: Any) -> gr.Gallery:
     shown: dict[str, Any] = {"allow_preview": False, "interactive": False, "buttons": [], "fit_columns": False}
-    return gr.Gallery(value, label=label, columns=8, height="auto", elem_id=name, **shown, **options)
+    return gr.Gallery(label=label, columns=8, height="auto", **shown, **options)
 
 
 def slider_with(view: View) -> gr.ImageSlider:
-    return gr.ImageSlider((str(view.left), str(view.right)), label=label_of(view))
-
-
-def label_of(view: View) -> str:
-    return view.title if view.left == view.right else f"{FULL} | {view.title}"
-
-
-def chosen_view(run: Run, event: gr.SelectData) -> gr.ImageSlider | None:
-    """The view that was chosen in the gallery; None where there is no such one."""
-    found = next((view for at, view in enumerate(views(run)) if at == event.index), None)
-    return None if found is None else slider_with(found)
+    label = view.title if view.left == view.right else f"{FULL} | {view.title}"
+    return gr.ImageSlider((str(view.left), str(view.right)), label=label)
 
 
 def in_short(run: Run) -> str:
@@ -186,18 +166,16 @@ def row_of(pair: Pair, several: bool) -> Row:
 class RunProgress:
     """What is seen of a run while it is drawn: a bar, the time left, and the last preview."""
 
-    def __init__(self, order: Order) -> None:
-        self.pictures = order.pictures()
+    def __init__(self) -> None:
         self.first: tuple[float, int] | None = None  # when the first step was done, and how many there were then
         self.preview = ""
 
     def html(self, now: Progress) -> str:
         self.preview = now.preview or self.preview
-        done, steps = now.at * now.steps + now.done, now.steps * len(self.pictures)
+        done, steps = now.at * now.steps + now.done, now.steps * now.pictures
         if self.first is None and now.done:
             self.first = time.monotonic(), done
-        drawn = self.pictures[now.at]
-        said = f"Drawing with {title_of(drawn.reduction)}, seed {drawn.seed}."
+        said = f"Drawing with {title_of(now.drawn.reduction)}, seed {now.drawn.seed}."
         return progress_html(said, self.left(done, steps), done, steps, self.preview)
 
     def left(self, done: int, steps: int) -> float | None:

@@ -71,9 +71,8 @@ def serve_page(pipe: Any, offer: Offer, address: Address) -> Iterator[str]:
     Args:
         pipe: The pipeline to draw with.
         offer: What can be asked for.
-        address: Where to listen.
+        address: Where to listen: checked by `check_free`.
     """
-    check_free(address)
     with private_folder() as root:
         worker = Worker(pipe)
         page = build(worker, Runs(root), offer)
@@ -83,6 +82,8 @@ def serve_page(pipe: Any, offer: Offer, address: Address) -> Iterator[str]:
         finally:
             for session in list(worker.jobs):
                 worker.stop(session)
+            for connection in list(page.server.server_state.connections):  # gradio would wait for tabs that are open
+                connection.loop.call_soon_threadsafe(connection.transport.abort)
             page.close(verbose=False)
 
 
@@ -102,24 +103,13 @@ def check_free(address: Address) -> None:
 @contextmanager
 def private_folder() -> Iterator[Path]:
     """Folder for the pictures, which is removed afterwards. By itself gradio shares one with every other app here."""
-    before = os.environ.get("GRADIO_TEMP_DIR")
     root = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
     os.environ["GRADIO_TEMP_DIR"] = str(root)
     try:
         yield root
     finally:
-        remove_folder(root)
-        os.environ.pop("GRADIO_TEMP_DIR")
-        if before is not None:
-            os.environ["GRADIO_TEMP_DIR"] = before
-
-
-def remove_folder(root: Path) -> None:
-    """Removes a folder in which a thread may be writing: under another name no file can be added to it."""
-    renamed = root.with_name(f"{root.name}-closed")
-    with suppress(OSError):
-        root.rename(renamed)
-    shutil.rmtree(renamed, ignore_errors=True)
+        closed = root.rename(f"{root}-closed")  # a thread may be writing: here it adds no file any more
+        shutil.rmtree(closed, ignore_errors=True)
 
 
 def launch(page: gr.Blocks, address: Address, root: Path) -> None:

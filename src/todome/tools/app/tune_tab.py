@@ -3,7 +3,6 @@
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ from ...plan import Plan
 from ..measuring.evaluation import FLOWERS
 from ..pipelines import EMBEDDED, format_size
 from .controls import QUICK, Controls, control, html, macros, slider
-from .drawing import UNKNOWN, Failed, Finished, Worker, log
+from .drawing import Failed, Finished, Job, Worker
 from .form import Form, Offer
 from .results import Changes, notice, progress_html
-from .tuning import AIMS, FASTER, KEEP, MINUTES, PlanPoint, Tuned, TuneForm, TuneState, tune_model
+from .tuning import AIMS, FASTER, KEEP, MINUTES, Tuned, TuneForm, TuneState, tune_model
 
 STOPPED = "Stopped. What was measured until then is kept: tune again, and it goes on."
 INTRODUCTION = (
@@ -27,7 +26,7 @@ INTRODUCTION = (
 WAITS = "How much each layer can save and how much it changes the picture is shown here while it is measured."
 NO_LONGER = "There is no plan any more. Tune again."
 DRAW, TUNE = "draw-tab", "tune-tab"
-SPEED, CLOSENESS, PLAN = "times as fast", "dB to full attention", "plan"
+AXES = pandas.Index(["times as fast", "dB to full attention", "plan"])
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,6 @@ class TuneControls:
     """Controls of the tab, and places for results. The order of `form` is that of TuneForm."""
 
     form: TuneForm  # of components
-    goals: tuple[gr.Column, gr.Column]
     tune: gr.Button
     stop: gr.Button
     apply: gr.Button
@@ -52,7 +50,7 @@ def lay_out_tune(model: str) -> TuneControls:
     with gr.Row(elem_classes="bench"):
         with gr.Column(elem_classes="controls", min_width=0):
             html(macros().hint(INTRODUCTION))
-            named, goals = lay_out_goal()
+            named = lay_out_goal()
             with gr.Row(elem_classes="buttons"):
                 parts["tune"] = gr.Button("Tune", variant="primary", elem_id="tune")
                 parts["stop"] = gr.Button("Stop", elem_id="tune-stop")
@@ -68,23 +66,21 @@ def lay_out_tune(model: str) -> TuneControls:
             with gr.Row(elem_classes="buttons"):
                 parts["apply"] = gr.Button("Draw with this plan", visible=False, elem_id="apply")
                 parts["file"] = gr.DownloadButton("Download plan.json", visible=False, elem_id="plan-file")
-            axes = {"x": SPEED, "y": CLOSENESS, "color": PLAN, "label": "Closeness and speed", "height": 300}
+            axes = {**dict(zip(("x", "y", "color"), AXES, strict=True)), "label": "Closeness and speed", "height": 300}
             parts["plot"] = gr.ScatterPlot(visible=False, elem_id="tune-plot", **axes)
             parts["layers"] = html(macros().hint(WAITS), elem_id="tune-layers")
-    return TuneControls(form=TuneForm(**named), goals=goals, **parts)
+    return TuneControls(form=TuneForm(**named), **parts)
 
 
-def lay_out_goal() -> tuple[dict[str, Any], tuple[gr.Column, gr.Column]]:
+def lay_out_goal() -> dict[str, Any]:
     named = {}
     aims = [("Stay close", AIMS[0]), ("Be fast", AIMS[1])]
     named["aim"] = control(gr.Radio, aims, value=AIMS[0], label="What matters more")
-    with gr.Column() as close:
-        about = "From 45 no difference is visible, from 35 it is hard to see"
-        named["keep"] = slider(*KEEP, 40, step=1, label="dB to full attention", info=about)
-    with gr.Column(visible=False) as fast:
-        about = "1.2 is a fifth more pictures in the same time"
-        named["faster"] = slider(*FASTER, 1.2, step=0.05, label="Times as fast", info=about)
-    return named, (close, fast)
+    about = "To stay close: from 45 no difference is visible, from 35 it is hard to see"
+    named["keep"] = slider(*KEEP, 40, step=1, label="dB to full attention", info=about)
+    about = "To be fast: 1.2 is a fifth more pictures in the same time"
+    named["faster"] = slider(*FASTER, 1.2, step=0.05, label="Times as fast", info=about)
+    return named
 
 
 @dataclass
@@ -108,23 +104,17 @@ class TuneTab:
         controls.stop.click(self.stop, None, results[:2], cancels=[tuning], **QUICK)
         outputs = [*self.drawing.form, self.plan, self.tabs, controls.notice]
         controls.apply.click(self.apply, None, outputs, **QUICK)
-        controls.form.aim.change(goals_shown, controls.form.aim, list(controls.goals), **QUICK)
         page.load(self.load, None, results, **QUICK)
 
     def tune(self, request: gr.Request, *values: Any) -> Iterator[Changes]:
         asked, form = TuneForm(*values[: len(TuneForm._fields)]), Form(*values[len(TuneForm._fields) :])
-        try:
-            order = asked.order(form, self.offer)
-            yield {self.controls.notice: "", self.controls.progress: progress_of(TuneState("Getting ready."))}
-            for event in self.worker.run(
-                str(request.session_hash), partial(tune_model, order, self.root / "tuning", self.worker.pipe)
-            ):
-                yield self.changes(event)
-        except ValueError as error:
-            yield self.ended(str(error))
-        except Exception:
-            log.exception("A tuning could not be shown: %s", asked)
-            yield self.ended(UNKNOWN)
+
+        def work(job: Job) -> Tuned:
+            return tune_model(asked.order(form, self.offer), self.root / "tuning", self.worker.pipe, job)
+
+        yield {self.controls.notice: "", self.controls.progress: progress_of(TuneState("Getting ready."))}
+        for event in self.worker.run(str(request.session_hash), work):
+            yield self.changes(event)
 
     def changes(self, event: Any) -> Changes:
         match event:
@@ -152,7 +142,7 @@ class TuneTab:
         return {
             controls.result: macros().tuned(measured["verdict"], facts),
             controls.layers: layers_of(tuned.state, tuned.plan),
-            controls.plot: gr.ScatterPlot(table_of(points), visible=bool(points)),
+            controls.plot: gr.ScatterPlot(pandas.DataFrame(points, columns=AXES), visible=bool(points)),
             controls.apply: gr.Button(visible=reduces),
             controls.file: gr.DownloadButton(value=str(file), visible=True),
         }
@@ -177,10 +167,6 @@ class TuneTab:
         return {**changes, self.plan: self.tuned.plan, self.tabs: gr.Tabs(selected=DRAW)}
 
 
-def goals_shown(aim: Any) -> tuple[gr.Column, gr.Column]:
-    return gr.Column(visible=aim != AIMS[1]), gr.Column(visible=aim == AIMS[1])
-
-
 def progress_of(state: TuneState) -> str:
     return progress_html(state.said, state.left, state.done, state.steps)
 
@@ -196,7 +182,3 @@ def factor_of(plan: Plan | None, layer: str) -> str:
     if found is None:
         return ""
     return f"{found.factor:g}" if found.factor == found.later else f"{found.factor:g}→{found.later:g}"
-
-
-def table_of(points: list[PlanPoint]) -> pandas.DataFrame:
-    return pandas.DataFrame(points, columns=pandas.Index([SPEED, CLOSENESS, PLAN]))

@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ...plan import Plan
 from ..generate import Settings
@@ -63,12 +63,7 @@ class MeasuredLayer(NamedTuple):
     matters: float | None  # None where it was not measured
 
 
-class PlanPoint(NamedTuple):
-    """A plan in the plane of speed and closeness."""
-
-    speedup: float
-    psnr: float
-    kind: str
+PlanPoint: TypeAlias = tuple[float, float, str]  # times as fast, dB, and which plan that is
 
 
 class TuneState(NamedTuple):
@@ -93,10 +88,10 @@ class Tuned(NamedTuple):
         """All plans that were drawn, the one that was found, and dense steps that are about as fast."""
         found, more = self.plan.measured, []
         if "psnr" in found:
-            more.append(PlanPoint(found["speedup"], found["psnr"], "your plan"))
+            more.append((found["speedup"], found["psnr"], "your plan"))
         if control := found.get("control"):
             speedup = (self.order.settings.steps or 1) / control["steps"]
-            more.append(PlanPoint(speedup, control["psnr"], f"{control['steps']} dense steps"))
+            more.append((speedup, control["psnr"], f"{control['steps']} dense steps"))
         return [*self.state.points, *more]
 
 
@@ -117,7 +112,7 @@ class TuneReport(Progress):
         self.tell()
 
     def show(self, search: Search) -> None:
-        drawn = tuple(PlanPoint(trial.speedup, decibels(trial.error), "tried") for trial in search.trials)
+        drawn = tuple((trial.speedup, decibels(trial.error), "tried") for trial in search.trials)
         self.tell(layers=measured_layers(search), points=drawn)
 
     def tell(self, **changes: Any) -> None:

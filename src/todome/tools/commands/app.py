@@ -97,9 +97,13 @@ def interrupt_on_signals() -> None:
     """
 
     def interrupt(*_: Any) -> None:
+        for number in ends:
+            signal.signal(number, signal.SIG_IGN)  # the first one ends it, in a moment
         raise KeyboardInterrupt
 
     hangup = getattr(signal, "SIGHUP", None)  # Windows has none
-    for number in (signal.SIGINT, signal.SIGTERM, hangup):
-        if number is not None and not (number == hangup and signal.getsignal(number) is signal.SIG_IGN):  # nohup
-            signal.signal(number, interrupt)
+    ends = [signal.SIGINT, signal.SIGTERM]
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:  # else it was started with nohup
+        ends.append(hangup)
+    for number in ends:
+        signal.signal(number, interrupt)

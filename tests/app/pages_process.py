@@ -31,7 +31,7 @@ layer_times.ROUNDS = 1
 layer_times.FACTORS = sensitivity.FACTORS = (2,)
 tuning.HELD_OUT = 2
 everybody = Address("0.0.0.0", free_port(), ("ada", "lovelace"), ("flowers.example",))
-with serve_page(pipe, OFFER, Address(port=free_port())) as page, serve_page(pipe, OFFER, everybody) as locked:
-    print(page, locked, flush=True)
+with serve_page(pipe, OFFER, everybody) as locked, serve_page(pipe, OFFER, Address(port=free_port())) as page:
+    print(page, locked, flush=True)  # gradio knows the folder of the last one alone
     sys.stdin.read()
 os._exit(0)  # a step may still be computed in a thread

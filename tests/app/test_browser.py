@@ -156,7 +156,7 @@ def test_a_tuning(visit, tmp_path):
     tab.locator("#tune-stop").click()
     tab.get_by_text("Stopped. What was measured until then is kept").wait_for()
     assert tab.locator("#tune-result .finding").count() == 0
-    tab.get_by_text("Be fast").click()
+    tab.get_by_text("Be fast", exact=True).click()
     tab.locator("#tune").click()
     found = tab.locator("#tune-result .finding")
     found.wait_for()

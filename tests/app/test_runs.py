@@ -99,7 +99,7 @@ def test_a_run_that_is_stopped_while_it_is_saved_leaves_nothing(tmp_path):
 
 
 def picture(name: str, asked: Any, seconds: float) -> SavedPicture:
-    return SavedPicture(Path(f"{name}.png"), asked, asked, "DPM++ 2M", name, seconds)
+    return SavedPicture(Path(f"{name}.png"), asked, asked, "DPM++ 2M", seconds, name)
 
 
 def made(psnr: float = 41.23, seconds: float = 2.0, asked: Any = REDUCED) -> Run:

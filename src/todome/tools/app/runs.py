@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,7 +24,7 @@ from ..metrics import LPIPS
 from ..pictures import BRIGHTER, as_tensor, difference, write_png
 from .form import Form, Order
 from .presets import name_of
-from .start import Start
+from .start import STARTS, Start
 
 THUMBNAIL = 160  # pixels
 MOST = 24  # runs that are kept; the oldest make room
@@ -37,14 +38,13 @@ class SavedPicture(NamedTuple):
     asked: Settings
     settings: Settings  # with what was left to the pipeline filled in
     sampler: str
-    reduced: str  # what was reduced, level by level
     seconds: float
+    reduced: str  # what was reduced, level by level
 
     def load(self) -> Generated:
         """The picture as it was drawn."""
         with Image.open(self.file) as picture:
-            picture.load()
-        return Generated(picture.convert("RGB"), self.settings, self.sampler, self.seconds, self.reduced)
+            return Generated(picture.convert("RGB"), *self[2:])
 
 
 class Pair(NamedTuple):
@@ -103,7 +103,6 @@ class Runs:
         self.root = root
         self.kept: list[Run] = []
         self.lock = threading.Lock()
-        self.last = 0  # number of the last folder
         self.lpips: LPIPS | None = None
         with suppress(ImportError):
             self.lpips = LPIPS.find()
@@ -117,10 +116,7 @@ class Runs:
             drawings: One for each picture of the order.
             check_stop: Raises where the run was stopped.
         """
-        with self.lock:
-            self.last += 1
-            folder = self.root / f"run-{self.last}"
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.root))
         try:
             run = self.write(folder, form, order, drawings)
             check_stop()
@@ -174,11 +170,11 @@ class Runs:
         return found
 
     def forget(self) -> None:
-        """Deletes all runs."""
+        """Deletes all runs, and the pictures that they started from."""
         with self.lock:
             gone, self.kept = self.kept, []
-        for run in gone:
-            shutil.rmtree(run.folder, ignore_errors=True)
+        for folder in [*(run.folder for run in gone), *self.root.glob(f"{STARTS}*")]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def thumbnail_of(folder: Path) -> Path:
@@ -189,7 +185,7 @@ def save_picture(made: Generated, file: Path, asked: Settings, order: Order) -> 
     more = {"started_from": "a picture", "strength": order.strength}
     texts = made.texts() | ({"todome_page": json.dumps(more)} if order.start else {})
     write_png(made.picture, file, texts)
-    return SavedPicture(file, asked, made.settings, made.sampler, made.reduced, made.seconds)
+    return SavedPicture(file, asked, *made[1:])
 
 
 def file_name(asked: Settings) -> str:
@@ -208,7 +204,7 @@ def load_example(root: Path) -> Run:
     def saved(name: str) -> SavedPicture:
         file, known = folder / f"{name}.png", about[name]
         settings = settings_of(file)
-        return SavedPicture(file, settings, settings, known["sampler"], known["reduced"], known["seconds"])
+        return SavedPicture(file, settings, settings, known["sampler"], known["seconds"], known["reduced"])
 
     pair = Pair(saved("full"), saved("reduced"), folder / "difference.png", about["closeness"])
     label = f"An example, drawn before with {pair.full.asked.model} on {about['machine']}. Yours comes here."

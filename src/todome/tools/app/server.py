@@ -26,6 +26,7 @@ from .runs import Runs
 
 HERE = Path(__file__).parent
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif")
+PAPER, NIGHT = "#fbfaf7", "#151614"  # as in look.css, which has the other colours
 MONO = ("ui-monospace", "SFMono-Regular", "Consolas", "Liberation Mono", "monospace")
 PREFIX = "todome-app-"  # of the temporary folder
 WAITING = 8  # runs that may wait while another one is drawn
@@ -115,6 +116,7 @@ def private_folder() -> Iterator[Path]:
 def launch(page: gr.Blocks, address: Address, root: Path) -> None:
     """Starts gradio with every option that it would otherwise take from the environment or decide by itself."""
     script = (HERE / "upload.js").read_text(encoding="utf-8")
+    theme = gr.themes.Base(neutral_hue="stone", font=SANS, font_mono=MONO)  # gradio's own fonts are fetched
     page.queue(max_size=WAITING, api_open=False)
     page.launch(
         server_name=address.host,
@@ -133,7 +135,7 @@ def launch(page: gr.Blocks, address: Address, root: Path) -> None:
         max_file_size=1,  # of gradio's own uploads, which the page does without
         footer_links=[],
         favicon_path=HERE / "favicon.svg",
-        theme=gr.themes.Base(neutral_hue="stone", font=SANS, font_mono=MONO),  # none that is fetched
+        theme=theme.set(body_background_fill=PAPER, body_background_fill_dark=NIGHT),
         css_paths=[HERE.parent / "look.css", HERE / "style.css"],
         head=f"<script>{script}</script>",
         app_kwargs={"middleware": [Middleware(RequestFilter, address=address)]},

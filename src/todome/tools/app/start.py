@@ -13,6 +13,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ..pipelines import Size
 from .limits import UPLOAD
 
+STARTS = "start-"  # beginning of the names of their folders
 FORMATS = ("PNG", "JPEG", "WEBP")
 MOST_PIXELS = 50 * 10**6  # a file of some kilobytes can claim to be a picture of gigabytes
 NEEDED = f"a picture as PNG, JPEG or WebP of at most {UPLOAD // 10**6} MB and {MOST_PIXELS // 10**6} megapixels"
@@ -63,8 +64,8 @@ def save_start(root: Path, picture: Any, mask: Any, side: int) -> Start:
     shown.thumbnail((side, side), Image.Resampling.LANCZOS)
     white = decode(mask, "mask").convert("L").resize(shown.size) if mask else Image.new("L", shown.size)
     white = white.point([0] * 128 + [255] * 128)
-    masked, digest = white.getbbox() is not None, digest_of(shown, white)
-    start = Start(root / f"start-{digest[:20]}", shown.size, masked)
+    digest = hashlib.sha256(f"{shown.size}".encode() + shown.tobytes() + white.tobytes()).hexdigest()
+    start = Start(root / f"{STARTS}{digest[:20]}", shown.size, masked=white.getbbox() is not None)
     start.folder.mkdir(exist_ok=True)
     shown.save(start.picture)
     if start.mask is not None:
@@ -88,10 +89,3 @@ def decode(uri: Any, what: str) -> Image.Image:
                 return ImageOps.exif_transpose(picture)
     except (Error, OSError, SyntaxError, UnidentifiedImageError, ValueError, Warning, Image.DecompressionBombError):
         raise refusal from None
-
-
-def digest_of(*pictures: Image.Image) -> str:
-    found = hashlib.sha256()
-    for picture in pictures:
-        found.update(f"{picture.size}".encode() + picture.tobytes())
-    return found.hexdigest()

@@ -143,9 +143,9 @@ def test_all_that_can_be_looked_at():
     assert views(compared) == [
         View(full, full, FULL),
         View(full, Path("todome.png"), "todome 2"),
-        View(full, difference, "todome 2, difference x8"),
+        View(full, difference, "difference x8, todome 2"),
         View(full, Path("todome.png"), "ToMe 0.5"),
-        View(full, difference, "ToMe 0.5, difference x8"),
+        View(full, difference, "difference x8, ToMe 0.5"),
     ]
     assert finding(compared) == "todome 2: 1.5x as fast, differences are hard to see."
     second = made(asked=replace(REDUCED, seed=6))

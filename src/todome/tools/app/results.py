@@ -40,7 +40,7 @@ def views(run: Run) -> list[View]:
             if pair.full is full:
                 title = title_of(pair.reduced.asked.reduction)
                 found.append(View(full.file, pair.reduced.file, title + seed))
-                found.append(View(full.file, pair.difference, f"{title}, {DIFFERENCE}{seed}"))
+                found.append(View(full.file, pair.difference, f"{DIFFERENCE}, {title}{seed}"))
     return found
 
 

@@ -60,7 +60,7 @@ class Address:
         """
         with suppress(ValueError):
             name, machine = urlsplit(f"//{host}").hostname or "", socket.gethostname()
-            known = ("localhost", machine, f"{machine}.local", *self.names)
+            known = ("localhost", self.host, machine, f"{machine}.local", *self.names)
             return name in map(str.lower, known) or bool(ipaddress.ip_address(name))
         return False
 
@@ -181,4 +181,7 @@ class RequestFilter:
 
     def is_own(self, origin: str, host: str) -> bool:
         """Whether an Origin header is that of the page, also where a proxy in front of it speaks HTTPS."""
-        return urlsplit(origin).netloc == host or urlsplit(origin).hostname in self.address.names
+        with suppress(ValueError):
+            own = urlsplit(origin)
+            return own.netloc == host or own.hostname in map(str.lower, self.address.names)
+        return False

@@ -1,12 +1,16 @@
-"""What is asked of a page that is served, as its own scripts would ask it or otherwise."""
+"""Pages that are served by processes of their own, and what is asked of them, as their scripts would or otherwise."""
 
 import json
+import os
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
+from fresh import DRAWING, python_after
 
 from todome.tools.app.form import Form, Offer
 from todome.tools.generate import Settings
@@ -58,3 +62,17 @@ def drawn(url: str, form: Form | Any, session: str = "someone") -> str:
         return joined.text
     with events(url, session) as said:
         return "\n".join(said)
+
+
+@contextmanager
+def started(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    """A process whose temporary files are in a folder, with a log beside them. It is gone afterwards."""
+    surroundings = {**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
+    command, pipe = [python_after(DRAWING), *words], subprocess.PIPE
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=surroundings)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,14 +1,11 @@
 """What the tests of the page share: pages in a process of their own, for a server leaves threads behind."""
 
-import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from fresh import DRAWING, python_after
+from asking import started
 
 
 class Pages(NamedTuple):
@@ -21,20 +18,6 @@ class Pages(NamedTuple):
 
     def log(self) -> str:
         return (self.files / "log").read_text()
-
-
-@contextmanager
-def started(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
-    """A process whose temporary files are in a folder, with a log beside them. It is gone afterwards."""
-    surroundings = {**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
-    command, pipe = [python_after(DRAWING), *words], subprocess.PIPE
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=surroundings)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ os.environ |= {  # what would open the page to the world, and does nothing
     "GRADIO_SHARE": "true",
 }
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # beside which the clock is
+
 import torch
 from asking import OFFER, free_port
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from attention_clock import AttentionClock
 
 from todome.tools.app import tuning

@@ -5,8 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from asking import SMALL, events, free_port, join
-from conftest import started
+from asking import SMALL, events, free_port, join, started
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])

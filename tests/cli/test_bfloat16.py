@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from fresh import TORCH, python_after
-from PIL import Image
 
 from todome.tools.devices import PRODUCT, check_bfloat16, survives, torch_dtype
 
@@ -57,14 +56,6 @@ def test_generate_says_what_to_set(killed, refused, run):
 def test_bench_says_what_to_set(killed, refused, small_sd15):
     text = f"dtype='bfloat16' cannot be used. Allowed: float32 {REASON}. {REMEDY} float32."
     assert refused("bench", "sd15", "--device", "cpu", "--dtype", "bfloat16") == text
-
-
-@posix
-def test_train_lora_says_what_to_set(killed, refused, folder, tmp_path):
-    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
-    options = ("--data", ".", "--caption", "a", "--steps", 1, "--cpu", "--precision", "bf16", "-o", "a.safetensors")
-    text = f"precision='bf16' cannot be used. Allowed: no {REASON}. {REMEDY} no."
-    assert refused("train-lora", folder, *options) == text
 
 
 @posix

@@ -54,7 +54,7 @@ def test_help_needs_no_diffusers(tmp_path):
 
 def test_help_tells_every_command(run):
     assert run("--help").exit_code == 0
-    for command in ("generate", "demo", "eval", "report", "explain", "bench", "install", "app", "train-lora"):
+    for command in ("generate", "demo", "eval", "report", "explain", "bench", "install", "app"):
         assert f" {command} " in run("--help").stdout
         assert run(command, "--help").exit_code == 0
 

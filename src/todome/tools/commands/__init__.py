@@ -18,7 +18,6 @@ from .explain import explain
 from .generate import generate
 from .install import install
 from .report import report
-from .train_lora import train_lora
 from .tune import tune
 from .words import OnCluster, SeveralWords
 
@@ -81,4 +80,3 @@ app.command()(explain)
 app.command(cls=OnCluster)(tune)
 app.command(cls=SeveralWords)(bench)
 app.command()(install)
-app.command()(train_lora)

@@ -66,9 +66,9 @@ class Transformer2DModel(nn.Module):
         return hidden_states + x.transpose(1, 2).unflatten(-1, hidden_states.shape[-2:])
 
 
-class Downsample2D(nn.Conv2d):
+class Downsample2D(nn.AvgPool2d):
     def __init__(self) -> None:
-        super().__init__(CHANNELS, CHANNELS, 3, stride=2, padding=1)
+        super().__init__(2, ceil_mode=True)
 
 
 class Upsample2D(nn.Module):

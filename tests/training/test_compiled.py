@@ -1,5 +1,6 @@
 """A compiled UNet in training: one graph for all steps, with the gradients of eager code."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,6 +30,9 @@ def counter() -> CompileCounterWithBackend:
     return CompileCounterWithBackend("aot_eager_decomp_partition")
 
 
+close = partial(torch.testing.assert_close, rtol=1e-3, atol=1e-4)
+
+
 def learner(reduction: Any, layers: int = 1) -> tuple[Any, todome.Patch]:
     unet = mini_unet(transformer_layers_per_block=layers).train()
     unet.enable_gradient_checkpointing()
@@ -52,17 +56,13 @@ def both_ways(model: Any, patch: todome.Patch) -> list[Tensor]:
     return one_after_the_other(model, patch) + one_after_the_other(model, patch, at_once=2)
 
 
-def assert_equal(compiled: list[Tensor], eager: list[Tensor]) -> None:
-    torch.testing.assert_close(compiled, eager, rtol=1e-3, atol=1e-4)
-
-
 def test_training_is_one_graph_and_equal_to_eager(counter: Any):
     eager = both_ways(*learner(Downsample(factor=2), layers=2))
     model, patch = learner(Downsample(factor=2), layers=2)
     with torch._dynamo.config.patch(error_on_recompile=True):
         compiled = both_ways(torch.compile(model, fullgraph=True, backend=counter), patch)
     assert counter.frame_count == 1
-    assert_equal(compiled, eager)
+    close(compiled, eager)
 
 
 @pytest.mark.thorough
@@ -70,7 +70,7 @@ def test_merging_with_checkpoints_is_right_in_several_graphs():
     """torch.compile hands nothing but arguments through a checkpoint, and a matching is none."""
     eager = both_ways(*learner(Merge()))
     model, patch = learner(Merge())
-    assert_equal(both_ways(torch.compile(model, backend="eager"), patch), eager)
+    close(both_ways(torch.compile(model, backend="eager"), patch), eager)
 
 
 @pytest.mark.thorough
@@ -78,15 +78,11 @@ def test_compiled_blocks(counter: Any):
     eager = one_after_the_other(*learner(Downsample(factor=2)))
     model, patch = learner(Downsample(factor=2))
     model.compile_repeated_blocks(fullgraph=True, backend=counter)
-    assert_equal(one_after_the_other(model, patch), eager)
+    close(one_after_the_other(model, patch), eager)
 
 
-@pytest.mark.parametrize(
-    ("gradients", "captured", "moves"),
-    [(True, False, True), (False, False, False), (False, True, False)],
-    ids=["training", "drawing", "captured"],
-)
-def test_graphs_read_the_phase_in_one_place_unless_a_backward_pass_may_read_it_again(gradients, captured, moves):
+@pytest.mark.parametrize(("gradients", "captured"), [(True, False), (False, False), (False, True)])
+def test_graphs_read_the_phase_in_one_place_unless_a_backward_pass_may_read_it_again(gradients: bool, captured: bool):
     """A captured graph reads one place in memory for ever, whether gradients are on or not."""
     model, patch = learner(Downsample(factor=2))
     patch.at(3, 10)
@@ -98,5 +94,5 @@ def test_graphs_read_the_phase_in_one_place_unless_a_backward_pass_may_read_it_a
         inputs.begin_call(patch.clock.current_call(), torch.device("cpu"))
     before = inputs.phase
     patch.at(4, 10)
-    assert (inputs.phase is not before) == moves
-    assert (before.item(), inputs.phase.item()) == (3 if moves else 4, 4)
+    assert (inputs.phase is not before) == gradients
+    assert (before.item(), inputs.phase.item()) == (3 if gradients else 4, 4)

@@ -10,8 +10,6 @@ from zoo import ddim, one_level_unet, recording, run, unet_inputs
 import todome
 from todome import Downsample
 
-TRAINED = 1000  # the timesteps the model was trained on
-
 
 def reduced_steps(unet: Any, patch: todome.Patch, steps: list[tuple[int, int]]) -> list[bool]:
     with recording(unet) as record:
@@ -52,5 +50,5 @@ def test_one_timestep_for_the_batch_has_the_window_of_sampling(window: tuple[flo
 
     unet = trainable()
     patch = todome.apply(unet, Downsample(factor=2, start=start, stop=stop))
-    noisy = [(TRAINED - 1 - int(timestep), TRAINED) for timestep in scheduler.timesteps]
+    noisy = [(999 - int(timestep), 1000) for timestep in scheduler.timesteps]
     assert reduced_steps(unet, patch, noisy) == sampled.reduced

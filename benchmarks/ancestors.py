@@ -5,19 +5,16 @@
 
 ToMe's table is FID, seconds and memory with 0 to 60 % merged, 50 steps of PLMS at 256 px. ToDo's is closeness and
 throughput at the numbers of tokens that SD has at 1024, 1536 and 2048 px, here 512, 768 and 1024; with the control of
-fewer dense steps. The folders of the runs hold every picture, and a run that was interrupted, or stopped by
-`--stop-after`, has written the rows that were done and goes on.
+fewer dense steps. The folders of the runs hold every picture: a command that was interrupted goes on.
 """
 
 import argparse
-import json
-import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from todome.tools.measuring.evaluation import carry_out, plan_for
-from todome.tools.measuring.runs import Evaluation, EvaluationPlan, EvaluationRow, read_results, write_json
+from todome.tools.measuring.runs import Evaluation, EvaluationRow, write_json
 from todome.tools.measuring.tables import TABLES, mean, worst
 from todome.tools.pipelines import EMBEDDED
 
@@ -35,12 +32,8 @@ def plans(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     for side, fewer, batch in ((512, 1, 32), (768, 4, 8), (1024, 8, 4)):
         fields = TABLES["todo"].fields(EMBEDDED, [(side, side)])
         methods = [*fields["methods"], *(f"dense:{steps}" for steps in CONTROLS[side])]
-        found[f"todo-{side}"] = {
-            **fields,
-            "methods": methods,
-            "pictures": max(1, options.todo // fewer),
-            "batch": batch,
-        }
+        own = {"methods": methods, "pictures": max(1, options.todo // fewer), "batch": batch}
+        found[f"todo-{side}"] = fields | own
     return found
 
 
@@ -59,20 +52,6 @@ def summed(row: EvaluationRow) -> dict[str, Any]:
     return {**asdict(row), "closeness": means | tails}
 
 
-def stop_after(seconds: int) -> None:
-    """As Ctrl+C does, unless it is 0."""
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.alarm(seconds)
-
-
-def carry_out_until_stopped(plan: EvaluationPlan, folder: Path, **options: Any) -> tuple[Evaluation, bool]:
-    """A run, and whether it was stopped: then it has the rows that were done."""
-    try:
-        return carry_out(plan, folder, **options), False
-    except KeyboardInterrupt:
-        return read_results(folder), True
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="where the runs and their pictures go")
@@ -83,22 +62,13 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, help="of ToMe's table, one a line")
     parser.add_argument("--pictures", type=int, default=2048, help="of each row of ToMe's table")
     parser.add_argument("--todo", type=int, default=64, help="of each row of ToDo's table, at 512 px")
-    parser.add_argument("--only", nargs="+", help="some of tome, todo-512, todo-768, todo-1024")
-    parser.add_argument("--stop-after", type=int, default=0, help="seconds")
-    parser.add_argument("--device", default="auto")
     options = parser.parse_args()
-    stop_after(options.stop_after)
-    done = json.loads(options.out.read_text()) if options.out.exists() else {}
+    done = {}
     for name, fields in plans(options).items():
-        if options.only and name not in options.only:
-            continue
         fid = name == "tome" and options.inception is not None
-        judges = {"fid": fid, "lpips": options.lpips, "inception": options.inception, "device": options.device}
-        run, stopped = carry_out_until_stopped(plan_for(**fields), options.work / name, **judges)
-        done[name] = summary(run)
-        write_json(options.out, done)
-        if stopped:
-            return
+        judges = {"fid": fid, "lpips": options.lpips, "inception": options.inception}
+        done[name] = summary(carry_out(plan_for(**fields), options.work / name, **judges))
+    write_json(options.out, done)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
     python benchmarks/batch.py --out benchmarks/results/batch.json
 
 On a machine that does nothing else. The pictures are those of the embedded model, one thread for each worker, so that
-two workers on two cores can be twice as fast. The driver is measured with rows whose work is next to nothing: what is
-left is what it does for each row, and how much Ray's object store holds at the most.
+two workers on two cores can be twice as fast.
 """
 
 import argparse
@@ -12,22 +11,18 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event, Thread
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
-import ray
 import torch
 
 from todome.tools.batch.jobs import Job, jobs_from
 from todome.tools.batch.run import run_batch
-from todome.tools.engines import Place
 from todome.tools.engines.here import Here
 from todome.tools.engines.on_ray import LOCAL, OnRay
 from todome.tools.generate import make_picture, open_for
@@ -35,21 +30,6 @@ from todome.tools.machine import about
 from todome.tools.measuring.runs import write_json
 from todome.tools.pictures import write_png
 from todome.tools.settings import Settings, recommended_settings
-
-
-class SmallestWork:
-    """A worker that answers with a record as large as one of a picture."""
-
-    needs_gpu = True
-
-    def open(self, place: Place) -> None:
-        self.answer = [{"prompt": "a red tulip, close-up", "worker": place.name, "more": "x" * 400}]
-
-    def close(self) -> None:
-        pass
-
-    def work(self, item: Any) -> Any:
-        return self.answer
 
 
 def jobs_for(count: int, base: Settings) -> dict[str, Job]:
@@ -106,47 +86,11 @@ def medians(rows: list[dict[str, float]]) -> dict[str, float]:
     return {field: round(statistics.median(row[field] for row in rows), 4) for field in rows[0]}
 
 
-@contextmanager
-def watched_store() -> Iterator[list[float]]:
-    """Megabytes in the object store, read five times a second."""
-    seen, stop = [0.0], Event()
-
-    def watch() -> None:
-        whole = ray.cluster_resources()["object_store_memory"]
-        while not stop.wait(0.2):
-            seen.append((whole - ray.available_resources().get("object_store_memory", whole)) / 1e6)
-
-    thread = Thread(target=watch)
-    thread.start()
-    yield seen
-    stop.set()
-    thread.join()
-
-
-def driver_costs(rows: int) -> dict[str, Any]:
-    """Of rows without any drawing: seconds of the whole and of this process for each row, and the store at its peak."""
-    items = list(jobs_for(rows, recommended_settings()).values())
-    engine = OnRay(LOCAL, (2, 2))
-    list(engine.run(SmallestWork(), items[:10], "warm-up"))
-    with watched_store() as store:
-        began, worked = time.perf_counter(), time.process_time()
-        count = sum(1 for _ in engine.run(SmallestWork(), [[item] for item in items], "driver"))
-        whole, own = time.perf_counter() - began, time.process_time() - worked
-    assert count == rows
-    per_row = {"wall_ms_per_row": 1e3 * whole / rows, "driver_cpu_ms_per_row": 1e3 * own / rows}
-    return {
-        "rows": rows,
-        **{name: round(value, 3) for name, value in per_row.items()},
-        "store_mb": round(max(store), 2),
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--few", type=int, default=8, help="pictures of the shorter run")
     parser.add_argument("--many", type=int, default=40, help="pictures of the longer run")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=10_000, help="of the driver's measurement")
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/batch.json"))
@@ -156,12 +100,11 @@ def main() -> None:
     began = time.perf_counter()
     OnRay(LOCAL, (1, 1))
     cluster = round(time.perf_counter() - began, 2)
-    driver = driver_costs(options.rows)
     rows = throughput(base, options.few, options.many, options.rounds)
     machine = {**about(torch.device("cpu"), "diffusers", "ray"), "cores": os.cpu_count()}
     settings = {"size": options.size, "steps": options.steps, "few": options.few, "many": options.many}
-    command = f"benchmarks/batch.py --rows {options.rows} --rounds {options.rounds}"
-    content = {"machine": machine, "command": command, **settings, "cluster_start_s": cluster, "driver": driver}
+    command = f"benchmarks/batch.py --rounds {options.rounds}"
+    content = {"machine": machine, "command": command, **settings, "cluster_start_s": cluster}
     write_json(options.out, {**content, "rows": rows})
     print(options.out)
 

@@ -3,23 +3,19 @@
     python benchmarks/fidelity.py --work runs --out benchmarks/results/fidelity.json
 
 Every method draws the same pictures from the same noise as the dense model. The control is the dense model with fewer
-steps, which anyone can have: a reduction must be closer at the same speed. The folders of the runs hold every picture,
-and a run that was interrupted, or stopped by `--stop-after`, has written the rows that were done and goes on; rows of
-other conditions that the file holds stay. `seconds` is the time of all pictures. FID is in `ancestors.py`.
+steps, which anyone can have: a reduction must be closer at the same speed. The folders of the runs hold every picture:
+a command that was interrupted goes on. `seconds` is the time of all pictures. FID is in `ancestors.py`.
 """
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ancestors import carry_out_until_stopped, stop_after
-from fidelity_tables import MAIN, group_of
+from tables import MAIN
 
-from todome.tools.measuring.evaluation import plan_for
+from todome.tools.measuring.evaluation import carry_out, plan_for
 from todome.tools.measuring.runs import Evaluation, write_json
 from todome.tools.measuring.tables import mean, worst
-from todome.tools.pipelines import EMBEDDED, weights_of
 
 NAMES = {  # of the methods, in the tables
     "tomesd:0.25": "tomesd 0.25",
@@ -54,14 +50,6 @@ class Condition(NamedTuple):
     methods: list[str]
     share: float = 1.0  # of the pictures: one of 512 px costs ten times as much
 
-    @property
-    def group(self) -> tuple[int, str, int]:
-        return self.px, self.scheduler, self.steps
-
-    @property
-    def name(self) -> str:
-        return "-".join(map(str, self.group))
-
 
 CONDITIONS = [
     Condition(256, "dpm++", 25, [*NAMES, "dense:22", "dense:20", "dense:17", "dense:13"]),
@@ -74,7 +62,7 @@ CONDITIONS = [
 
 
 def rows_of(run: Evaluation, condition: Condition) -> list[dict[str, Any]]:
-    """The rows of an evaluation as `fidelity_tables.py` reads them."""
+    """The rows of an evaluation as `tables.py` reads them."""
     common = {"px": condition.px, "scheduler": condition.scheduler, "steps": condition.steps}
     found = []
     for row in run.rows:
@@ -87,7 +75,7 @@ def rows_of(run: Evaluation, condition: Condition) -> list[dict[str, Any]]:
     return found
 
 
-def evaluate_condition(condition: Condition, options: argparse.Namespace) -> tuple[Evaluation, bool]:
+def evaluate_condition(condition: Condition, options: argparse.Namespace) -> Evaluation:
     plan = plan_for(
         methods=condition.methods,
         sizes=((condition.px, condition.px),),
@@ -97,38 +85,23 @@ def evaluate_condition(condition: Condition, options: argparse.Namespace) -> tup
         batch=options.batch,
         seed=SEED,
     )
-    folder = options.work / condition.name
-    return carry_out_until_stopped(plan, folder, lpips=options.lpips, device=options.device)
+    name = f"{condition.px}-{condition.scheduler}-{condition.steps}"
+    return carry_out(plan, options.work / name, lpips=options.lpips)
 
 
-def results_so_far(out: Path) -> dict[str, Any]:
-    """What the file holds, unless it was made with other weights."""
-    found = json.loads(out.read_text()) if out.exists() else {}
-    return found if weights_of(EMBEDDED).items() <= found.get("about", {}).items() else {"rows": []}
-
-
-def main() -> None:
+def main(conditions: list[Condition] = CONDITIONS) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="where the runs and their pictures go")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--pictures", type=int, default=200, help="of each method at 256 px")
     parser.add_argument("--batch", type=int, default=32, help="pictures drawn at once")
-    parser.add_argument("--only", nargs="+", choices=[condition.name for condition in CONDITIONS])
     parser.add_argument("--lpips", type=Path, help="weights, where no package has them")
-    parser.add_argument("--stop-after", type=int, default=0, help="seconds")
-    parser.add_argument("--device", default="auto")
     options = parser.parse_args()
-    stop_after(options.stop_after)
-    found = results_so_far(options.out)
-    for condition in CONDITIONS:
-        if not options.only or condition.name in options.only:
-            run, stopped = evaluate_condition(condition, options)
-            found |= {"about": dict(run.about), "guidance": run.plan.guidance, "prompts": run.plan.prompts}
-            rows = [row for row in found["rows"] if group_of(row) != condition.group] + rows_of(run, condition)
-            found["rows"] = sorted(rows, key=lambda row: [one.group for one in CONDITIONS].index(group_of(row)))
-            write_json(options.out, found)
-            if stopped:
-                return
+    runs = [evaluate_condition(condition, options) for condition in conditions]
+    rows = [row for run, condition in zip(runs, conditions, strict=True) for row in rows_of(run, condition)]
+    first = runs[0]
+    about = {"about": dict(first.about), "guidance": first.plan.guidance, "prompts": first.plan.prompts}
+    write_json(options.out, about | {"rows": rows})
 
 
 if __name__ == "__main__":

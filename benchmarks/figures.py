@@ -1,16 +1,13 @@
-"""What depends on the weights of the embedded model: which files are older than them, and how each is made again.
+"""What was made by a script: how each file is made again, and which of them are older than the embedded model.
 
-    python benchmarks/figures.py --list      which file was made with which weights, and what makes it
+    python benchmarks/figures.py --list      every file, what it was made with, and what makes it
     python benchmarks/figures.py             makes again what is out of date and runs on a CPU, then does the tables
     python benchmarks/figures.py --tables    puts the tables of the results into the pages
 
-Every such file carries the fingerprint of the weights it was made with (`todome_flowers.fingerprint`): being out of
-date is a fact. An interrupted run goes on: what is made is not made again. What needs a GPU is made by hand with the
-commands of the list, and pages are read again by people: their fingerprint says with which results they were compared.
-
-A page has a line `<!-- speed_tables.py speed-h200.json 1 -->` before the first table of that script. A part that waits
-for its results is a comment, `<!-- waits for other-h200.json` ... `-->`, in which `[speed_tables.py other-h200.json 1]`
-stands where the table will be.
+What depends on the weights of the embedded model carries their fingerprint (`todome_flowers.fingerprint`): being out of
+date is a fact. Other results say when and with which torch they were made. An interrupted run goes on: what is made is
+not made again. What needs a GPU is made by hand with the commands of the list, and pages are read again by people:
+their fingerprint says with which results they were compared. `tables.py` says how a page names a table.
 """
 
 import argparse
@@ -26,75 +23,81 @@ from pathlib import Path
 from typing import NamedTuple
 
 import todome_flowers
+from tables import table
 
 from todome.tools.files import atomic_write
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks/results"
 STAMP = re.compile(rb'weights(?:\0|"?: ?"?)([0-9a-f]{16}|unknown)')  # JSON, a page, a script; \0 in PNG files
+DATE = re.compile(r'"date": "([^"]+)"')
+TORCH = re.compile(r'"torch": "([^"]+)"')
+MARK = re.compile(r"<!-- table: ([^>]+) -->\n(?:\n(?:\|.*\n)+)?")
 WORK = "build/figures"  # what an interrupted command goes on from, in a folder for each weights
 
 
 class Made(NamedTuple):
-    """A file that depends on the weights, and the command that makes it; pages have none."""
+    """A file, and the command that makes it; pages have none."""
 
     path: str
     command: str = ""
-    gpu: bool = False
-    minutes: int = 0  # on two cores, or on an H200
+    minutes: int = 0  # on two cores; what has none needs a GPU
+    weights: bool = True  # whether it depends on those of the embedded model; times of models do not
 
     @property
     def who(self) -> str:
-        return "by hand" if not self.command else "GPU" if self.gpu else "CPU"
+        return "by hand" if not self.command else "CPU" if self.minutes else "GPU"
 
 
-LPIPS, INCEPTION = "--lpips lpips.safetensors", "--inception inception.safetensors"
-CARD = f"flowers/train/evaluate.py --pipeline flowers/src/todome_flowers/pipeline --run RUN {INCEPTION} --to flowers"
-LORA = f"benchmarks/lora_study.py posters --work WORK/lora {LPIPS} {INCEPTION} --sheet docs/figures/lora.png"
-ANCESTORS = f"{LPIPS} {INCEPTION} --real RUN/features.safetensors --prompts prompts.txt"
-TRANSFORMER = "benchmarks/transformer.py PHOTOS --run RUN --seconds 480 --sheet docs/figures/transformer.jpg"
+def result(name: str, command: str, minutes: int = 0, weights: bool = True) -> Made:
+    return Made(f"benchmarks/results/{name}", f"benchmarks/{command}", minutes, weights)
+
+
+def timed(name: str, command: str, minutes: int = 0) -> Made:
+    return result(name, command, minutes, weights=False)
+
+
+LPIPS, BOTH = "--lpips lpips.safetensors", "--lpips lpips.safetensors --inception inception.safetensors"
+CARD = "flowers/train/evaluate.py --pipeline flowers/src/todome_flowers/pipeline --run RUN --to flowers"
+CARD += " --inception inception.safetensors"
+LORA = f"lora_study.py posters --work WORK/lora {BOTH} --out benchmarks/results/lora-study-h200.json"
+LORA += " --sheet docs/figures/lora.png"
+TRANSFORMER = "transformer.py PHOTOS --run RUN --out benchmarks/results/transformer-h200.json"
+TRANSFORMER += " --sheet docs/figures/transformer.jpg"
+TUNED = "benchmarks/results/tuning-h200"  # every single measurement
+TUNING = f"tuning.py --work {TUNED} --out {TUNED}.json --plans flowers/src/todome_flowers/plans/h200"
 MADE = [
-    Made("flowers/metrics.json", CARD, gpu=True, minutes=3),
-    Made("flowers/contact-sheet.jpg", CARD, gpu=True, minutes=3),
-    Made("flowers/sizes.jpg", CARD, gpu=True, minutes=3),
-    Made(
-        "benchmarks/results/fidelity-h200.json",
-        f"benchmarks/fidelity.py --work WORK/fidelity --out FILE {LPIPS}",
-        gpu=True,
-        minutes=10,
+    result("fidelity-h200.json", f"fidelity.py --work WORK/fidelity --out FILE {LPIPS}"),
+    result(
+        "ancestors-h200.json",
+        f"ancestors.py --work WORK/ancestors --out FILE {BOTH} --real RUN/features.safetensors --prompts prompts.txt",
     ),
-    Made(
-        "benchmarks/results/ancestors-h200.json",
-        f"benchmarks/ancestors.py --work WORK/ancestors --out FILE {ANCESTORS}",
-        gpu=True,
-        minutes=25,
+    result("layers.json", "layers.py --work WORK/layers --second RUN2/pipeline --out FILE"),
+    result("lora-study-h200.json", LORA),
+    result("transformer-h200.json", TRANSFORMER),
+    result("tuning-h200.json", TUNING),
+    *(timed(f"tuning-h200/{px}/measurements.jsonl", TUNING) for px in (256, 512, 768)),
+    result("other-pictures.json", "other_pictures.py --work WORK/other-pictures --out FILE", minutes=15),
+    timed("speed-h200.json", "speed.py --out FILE"),
+    timed("video-h200.json", "speed.py --models animatediff svd --modes cuda-graph --out FILE"),
+    timed(
+        "attention-h200.json",
+        "speed.py --models sd15 --modes cuda-graph --attention math efficient --batch 1 --out FILE",
     ),
-    Made("benchmarks/results/lora-study-h200.json", f"{LORA} --out FILE", gpu=True, minutes=8),
-    Made("docs/figures/lora.png", f"{LORA} --out benchmarks/results/lora-study-h200.json", gpu=True, minutes=8),
-    Made(
-        "benchmarks/results/tuning-h200.json",
-        "benchmarks/tuning.py --work WORK/tuning --out FILE --plans flowers/src/todome_flowers/plans/h200",
-        gpu=True,
-        minutes=10,
+    timed(
+        "compiled-h200.json",
+        "speed.py --models sd15 sdxl --sizes 1024 2048 --batch 1 --modes compile-cuda-graph --out FILE",
     ),
-    Made(
-        "benchmarks/results/layers.json",
-        "benchmarks/layers.py --work WORK/layers --out FILE",
-        gpu=True,
-        minutes=5,
+    timed(
+        "overhead-h200.json",
+        "speed.py --models sd15 sdxl --modes cuda-graph --batch 1 --bounds --rounds 7 --out FILE",
     ),
-    Made("benchmarks/results/transformer-h200.json", f"{TRANSFORMER} --out FILE", gpu=True, minutes=10),
-    Made(
-        "docs/figures/transformer.jpg",
-        f"{TRANSFORMER} --out benchmarks/results/transformer-h200.json",
-        gpu=True,
-        minutes=10,
-    ),
-    Made(
-        "benchmarks/results/other-pictures.json",
-        "benchmarks/other_pictures.py --work WORK/other-pictures --out FILE",
-        minutes=15,
-    ),
+    timed("training-h200.json", "training.py --out FILE"),
+    timed("batch.json", "batch.py --rounds 2 --out FILE", minutes=20),
+    timed("host.json", "host.py --rounds 8 --calls 10 --out FILE", minutes=1),
+    timed("compat.json", "compat.py ../compat", minutes=60),
+    *(Made(f"flowers/{name}", CARD) for name in ("metrics.json", "contact-sheet.jpg", "sizes.jpg")),
+    Made("docs/figures/lora.png", f"benchmarks/{LORA}"),
+    Made("docs/figures/transformer.jpg", f"benchmarks/{TRANSFORMER}"),
     Made("docs/figures/why.json", "docs/figures/why.py --measure", minutes=4),
     Made("docs/figures/demo.png", "-m todome demo --out FILE --force", minutes=2),
     Made("docs/figures/hero.jpg", "docs/figures/hero.py", minutes=16),
@@ -106,7 +109,7 @@ MADE = [
     *(Made(f"docs/{page}.md") for page in ("index", "quality", "settings", "training", "migrating", "how-it-works")),
     *map(Made, ("docs/transformers.md", "tests/flowers/test_quality.py", "tests/flowers/test_package.py")),
 ]
-DRAWN = tuple(f"docs/figures/{name}.py" for name in ("layers", "pareto", "tuning", "why"))  # from results, in seconds
+DRAWN = ("benchmarks/gains.py", *(f"docs/figures/{name}.py" for name in ("layers", "pareto", "speed", "tuning", "why")))
 
 
 def stamps(path: Path) -> set[str]:
@@ -119,13 +122,25 @@ def shipped() -> str:
     return todome_flowers.fingerprint()
 
 
-def state(made: Made) -> str:
-    found = stamps(ROOT / made.path)
-    if found == {shipped()}:
-        return "up to date"
-    if not (ROOT / made.path).exists():
+def state(made: Made, root: Path = ROOT) -> str:
+    if not (root / made.path).exists():
         return "missing"
-    return f"made with {', '.join(sorted(found)) or 'unknown'}"
+    if not made.weights:
+        return provenance((root / made.path).read_text())
+    found = stamps(root / made.path)
+    return "up to date" if found == {shipped()} else f"made with {', '.join(sorted(found)) or 'unknown'}"
+
+
+def provenance(text: str) -> str:
+    """When and with what results were made that no weights make out of date."""
+    parts = {"of": set(DATE.findall(text)), "torch": set(TORCH.findall(text))}
+    told = ", ".join(f"{name} {', '.join(sorted(found))}" for name, found in parts.items() if found)
+    return told or "without a date"
+
+
+def is_due(made: Made, root: Path) -> bool:
+    found = state(made, root)
+    return found == "missing" or (made.weights and found != "up to date")
 
 
 def full_command(made: Made) -> list[str]:
@@ -133,65 +148,41 @@ def full_command(made: Made) -> list[str]:
     words = [
         word.replace("WORK", f"{WORK}/{shipped()}").replace("FILE", made.path) for word in shlex.split(made.command)
     ]
-    return words if words[0] == "make" else [sys.executable, *words]
+    return words if words[0] == "make" else ["python", *words]
 
 
 def show(chosen: Sequence[Made]) -> None:
     print(f"The weights that ship: {shipped()}")
     for made in chosen:
-        print(f"{made.path:44} {made.who:8} {state(made)}")
-    for command in dict.fromkeys(made.command.replace("FILE", made.path) for made in chosen if made.gpu):
-        print(f"  on a GPU: python {command}")
+        print(f"{made.path:56} {made.who:8} {state(made)}")
+        if made.command:
+            print(f"    {shlex.join(full_command(made))}")
 
 
-def make_again(chosen: Sequence[Made]) -> None:
+def make_again(chosen: Sequence[Made], root: Path = ROOT) -> None:
     """What is out of date and runs on a CPU, one after the other: their times are shown to people."""
-    due = [made for made in chosen if made.who == "CPU" and state(made) != "up to date"]
+    due = [made for made in chosen if made.who == "CPU" and is_due(made, root)]
     for i, made in enumerate(due, start=1):
         print(f"{i} of {len(due)}: {made.path}, about {made.minutes} minutes on two cores", flush=True)
-        run(full_command(made))
-        if state(made) != "up to date":
-            raise SystemExit(f"{made.path} is {state(made)} although {made.command!r} has run.")
-    for script in DRAWN:
-        run([sys.executable, script])
-    fill_pages()
+        run(full_command(made), root)
+        if is_due(made, root):
+            raise SystemExit(f"{made.path} is {state(made, root)} although {made.command!r} has run.")
 
 
-def run(command: Sequence[str]) -> None:
-    """From the root of the repository, with the code that is there."""
-    paths = [str(ROOT / "src"), str(ROOT / "flowers/src"), os.environ.get("PYTHONPATH", "")]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, check=True)
-
-
-@cache
-def tables_of(script: str, results: str) -> list[str]:
-    """What a script makes of the results, table by table."""
-    command = [sys.executable, f"benchmarks/{script}", str(RESULTS / results)]
-    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return made.stdout.strip().split("\n\n")
+def run(command: Sequence[str], root: Path = ROOT) -> None:
+    """With the code that is there and with this Python."""
+    python = [sys.executable] if command[0] == "python" else [command[0]]
+    paths = os.pathsep.join([str(root / "src"), str(root / "flowers/src"), os.environ.get("PYTHONPATH", "")])
+    subprocess.run([*python, *command[1:]], cwd=root, env={**os.environ, "PYTHONPATH": paths}, check=True)
 
 
 def filled(page: str) -> str:
-    """A page whose tables are those of the results, with the parts whose results are there by now."""
-
-    def revealed(part: re.Match[str]) -> str:
-        name, text = part.groups()
-        return (
-            re.sub(r"^\[(\w+\.py \S+ \d+)\]$", r"<!-- \1 -->\n", text, flags=re.M)
-            if (RESULTS / name).exists()
-            else part[0]
-        )
-
-    def table(mark: re.Match[str]) -> str:
-        script, results, number = mark.groups()
-        return f"<!-- {script} {results} {number} -->\n\n{tables_of(script, results)[int(number) - 1]}\n"
-
-    page = re.sub(r"<!-- waits for (\S+)\n(.*?)\n-->", revealed, page, flags=re.S)
-    return re.sub(r"<!-- (\w+\.py) (\S+) (\d+) -->\n\n?(?:\|.*\n)*", table, page)
+    """A page whose tables are those of the results."""
+    return MARK.sub(lambda mark: f"<!-- table: {mark[1]} -->\n\n{table(*mark[1].split())}\n", page)
 
 
 def fill_pages() -> None:
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         before = path.read_text()
         if (after := filled(before)) != before:
             with atomic_write(path) as beside:
@@ -215,6 +206,9 @@ def main() -> None:
         show(chosen)
         if not options.list:
             make_again(chosen)
+            for script in DRAWN:
+                run(["python", script])
+            fill_pages()
 
 
 if __name__ == "__main__":

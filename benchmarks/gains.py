@@ -1,27 +1,27 @@
-"""The speed-ups that the extension for AUTOMATIC1111 and Forge shows before a picture is drawn.
+"""The speed-ups that the extension for AUTOMATIC1111 and Forge shows before a picture is drawn: its gains.json.
 
-python benchmarks/gains.py benchmarks/results/speed-h200.json > integrations/webui/todome_webui/gains.json
+python benchmarks/gains.py
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from speed_tables import NAMES, cases, column_of, factor_of
+from tables import MODELS, RESULTS, cases
 
-from todome.tools.measuring.speed import read_bench
+from todome.tools.measuring.runs import write_json
+
+SHOWN = Path(__file__).parents[1] / "integrations/webui/todome_webui/gains.json"
 
 
-def gains(path: Path) -> dict[str, Any]:
+def gains(results: Path) -> dict[str, Any]:
     """The machine, and by size and model the factor and the speed-up of one call of the UNet with one picture."""
-    found, speedups = read_bench(path), {}
-    for case in cases(found, "cuda-graph", 1):
-        row = next(row for row in found.of(case) if column_of(row) == "todome")
-        entry = {"factor": int(factor_of(found.of(case))), "speedup": row.speedup}
-        speedups.setdefault(str(case.size[0]), {})[NAMES[case.model]] = entry
-    return {"machine": json.loads(path.read_text())["about"]["gpu"], "speedups": speedups}
+    speedups: dict[str, Any] = {}
+    for case in sorted(cases(results, "cuda-graph"), key=lambda case: case.case.size):
+        entry = {"factor": int(case.factor), "speedup": case.rows["todome"].speedup}
+        speedups.setdefault(str(case.case.size[0]), {})[MODELS[case.case.model]] = entry
+    return {"machine": json.loads(results.read_text())["about"]["gpu"], "speedups": speedups}
 
 
 if __name__ == "__main__":
-    print(json.dumps(gains(Path(sys.argv[1])), indent=1))
+    write_json(SHOWN, gains(RESULTS / "speed-h200.json"))

@@ -29,10 +29,10 @@ from todome.tools.measuring.methods import Method, method_named
 from todome.tools.measuring.runs import write_json
 from todome.tools.measuring.subjects import open_subject, random_inputs
 from todome.tools.timing import captured, milliseconds, peak_mib, settle, spread
-from todome.tools.training.weights import PROJECTIONS
 
 METHODS = ["dense", "todome:2,phase=random", "todome:4,2,phase=random"]
 SECONDS = 0.3  # for how long each method is measured
+PROJECTIONS = ["to_q", "to_k", "to_v", "to_out.0"]  # of every attention, as in LoRA (arXiv 2106.09685)
 DEVICE = torch.device("cuda")
 
 
@@ -61,7 +61,7 @@ def with_lora(model: str) -> Any:
     """A UNet whose attention has LoRA layers, which alone are trained."""
     torch.manual_seed(0)
     unet = open_subject(model, "cuda", "bfloat16")
-    unet.add_adapter(LoraConfig(r=16, lora_alpha=16, target_modules=list(PROJECTIONS)))
+    unet.add_adapter(LoraConfig(r=16, lora_alpha=16, target_modules=PROJECTIONS))
     for parameter in unet.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()

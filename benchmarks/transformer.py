@@ -6,20 +6,21 @@
 
 It learns in the latents of the embedded model's autoencoder, by rectified flow (Liu et al., arXiv 2209.03003), small
 pictures first; `--seconds` is how long it learns in all, and the rate falls to zero by then. Then it draws the same
-pictures dense, with ToDo's keys, with dithered keys, and with fewer steps. Goes on where it was interrupted or stopped
-by `--stop-after`; the weights stay in the folder of the run.
+pictures dense, with ToDo's keys, with dithered keys, and with fewer steps. The weights stay in the folder of the run:
+what has learnt only draws.
 """
 
 import argparse
 import json
-import math
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import todome_flowers
 import torch
+from diffusers import AutoencoderTiny
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
@@ -40,8 +41,8 @@ from todome.tools.timing import measuring, milliseconds, spread
 
 sys.path.append(str(Path(__file__).parents[1] / "flowers/train"))  # last, for its modules have common names
 
-from checkpoints import log, read_state, write_state
-from diffusion import DROPPED, EMA, RATES, WARM_UP, WHOLE, Latents, Size, encode
+from checkpoints import has_weights, read_weights, write_weights
+from diffusion import DROPPED, EMA, RATES, WARM_UP, WHOLE, Size, encode
 from optimising import Muon, take_step
 from photos import load_photos
 from prepared import read_entries
@@ -49,7 +50,6 @@ from prepared import read_entries
 STEPS, GUIDANCE = 30, 2.0
 METHODS = ("todo:2", "todome:2", "todome:4")
 CONTROLS = (24, 20, 15, 12)  # steps
-LOG_EVERY, SAVE_EVERY = 50, 30  # iterations, seconds
 DECODED = 16  # pictures at once
 
 
@@ -64,33 +64,17 @@ STAGES = (Stage(Size(64, 64, 1024, 8), 0.4), Stage(Size(128, 128, 512, 8), 0.75)
 
 
 class Trainer:
-    """The transformer, its average, its optimisers, and for how long it has learnt."""
+    """The transformer, its average and its optimisers."""
 
-    def __init__(self, run: Path, device: torch.device, model: Transformer) -> None:
-        self.run, self.device, self.model = run, device, model.to(device)
+    def __init__(self, device: torch.device, model: Transformer) -> None:
+        self.device, self.model, self.iteration = device, model.to(device), 0
         named = list(model.named_parameters())
         matrices = [p for name, p in named if "blocks" in name and p.ndim == 2 and "modulation" not in name]
         rest = [p for name, p in named if "blocks" not in name or p.ndim != 2 or "modulation" in name]
         adam = torch.optim.AdamW(rest, lr=RATES[1], betas=(0.9, 0.99), weight_decay=0.0)
         self.optimisers = [Muon(matrices, lr=RATES[0], weight_decay=0.02), adam]
-        self.parameters: list[Tensor] = [p for _, p in named]
-        self.average = [p.detach().clone() for p in self.parameters]
-        self.iteration, self.seconds = 0, 0.0
-        if state := read_state(run, "transformer"):
-            self.resume(state)
-
-    def resume(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
-        self.average = [average.to(self.device) for average in state["average"]]
-        self.iteration, self.seconds = state["iteration"], state["seconds"]
-        torch.manual_seed(self.iteration)  # or else it would draw the noise of the beginning once more
-
-    def save(self) -> None:
-        state: dict[str, Any] = {"model": self.model.state_dict(), "average": self.average}
-        state["optimisers"] = [optimiser.state_dict() for optimiser in self.optimisers]
-        write_state(self.run, "transformer", state | {"iteration": self.iteration, "seconds": self.seconds})
+        self.parameters = dict(named)
+        self.average = {name: p.detach().clone() for name, p in named}
 
     def loss(self, z: Tensor, labels: Tensor) -> Tensor:
         """The error of the velocity from latents to noise, at times one in each slice."""
@@ -105,51 +89,25 @@ class Trainer:
         take_step(self.optimisers, loss, min(1, (self.iteration + 1) / WARM_UP) * share)
         self.iteration += 1
         weight = 1 - min(EMA, (1 + self.iteration) / (10 + self.iteration))
-        torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], weight)
-
-    def averaged(self) -> Transformer:
-        with torch.no_grad():
-            torch._foreach_copy_(self.parameters, self.average)
-        return self.model.eval()
+        torch._foreach_lerp_(list(self.average.values()), [p.detach() for p in self.parameters.values()], weight)
 
 
-def train(trainer: Trainer, vae: Any, photos: Path, options: argparse.Namespace) -> bool:
-    """Until the time is up; False where it was stopped before."""
-    entries = read_entries(trainer.run)
-    pixels = load_photos([photos / entry.file for entry in entries]).to(trainer.device)
+def train(trainer: Trainer, vae: Any, options: argparse.Namespace, stages: Sequence[Stage]) -> None:
+    """For the time of the options, with latents of each size of pictures."""
+    entries = read_entries(options.run)
+    pixels = load_photos([options.photos / entry.file for entry in entries]).to(trainer.device)
     labels = torch.tensor([entry.label for entry in entries], device=trainer.device)
-    deadline = time.monotonic() + options.stop_after
-    for stage in STAGES:
-        size = stage.size._replace(
-            batch=max(1, round(stage.size.batch * options.share)),
-            variants=max(1, round(stage.size.variants * options.share)),
-        )
-        if trainer.seconds < stage.until * options.seconds:
-            latents = encode(vae, pixels, labels, size, (WHOLE, 1.4 if size.height < 256 else 1.1))
-            if not train_stage(trainer, latents, size, stage.until, options.seconds, deadline):
-                return False
-    return True
-
-
-def train_stage(trainer: Trainer, latents: Latents, size: Size, until: float, seconds: float, deadline: float) -> bool:
-    saved = before = time.monotonic()
-    bar = tqdm(desc=f"{size.height} px", mininterval=10)
-    while trainer.seconds < until * seconds:
-        chosen = torch.randint(len(latents.z), (size.batch,), device=latents.z.device)
-        loss = trainer.loss(latents.z[chosen].float(), latents.labels[chosen])
-        trainer.step(loss, max(0.0, 1 - trainer.seconds / seconds))
-        if trainer.iteration % LOG_EVERY == 0:
-            log(trainer.run, "transformer", px=size.height, iteration=trainer.iteration, loss=round(loss.item(), 4))
-        now = time.monotonic()
-        trainer.seconds, before = trainer.seconds + now - before, now
-        if now > deadline or now - saved > SAVE_EVERY:
-            saved = now
-            trainer.save()
-        if now > deadline:
-            return False
-        bar.update()
-    trainer.save()
-    return True
+    seconds = 0.0
+    for size, until in stages:
+        latents = encode(vae, pixels, labels, size, (WHOLE, 1.4 if size.height < 256 else 1.1))
+        bar, before = tqdm(desc=f"{size.height} px", mininterval=10), time.monotonic()
+        while seconds < until * options.seconds:
+            chosen = torch.randint(len(latents.z), (size.batch,), device=latents.z.device)
+            loss = trainer.loss(latents.z[chosen].float(), latents.labels[chosen])
+            trainer.step(loss, max(0.0, 1 - seconds / options.seconds))
+            bar.update()
+            now = time.monotonic()
+            seconds, before = seconds + now - before, now
 
 
 def rows_at(method: Method, step: int, device: torch.device) -> Rows | None:
@@ -157,9 +115,9 @@ def rows_at(method: Method, step: int, device: torch.device) -> Rows | None:
 
 
 @torch.inference_mode()
-def draw(model: Transformer, noise: Tensor, labels: Tensor, method: Method) -> Tensor:
+def draw(model: Transformer, noise: Tensor, labels: Tensor, method: Method, steps: int = STEPS) -> Tensor:
     """Latents from noise (batch, 4, height, width), with guidance, in Euler's steps."""
-    steps, z = method.steps or STEPS, noise
+    steps, z = method.steps or steps, noise
     both = torch.cat([labels + 1, torch.zeros_like(labels)])
     for step in range(steps):
         t = torch.full((2 * len(z),), 1 - step / steps, device=z.device)
@@ -195,20 +153,28 @@ class Drawn(NamedTuple):
     picture: Tensor  # the first, (3, height, width)
 
 
-def compare(model: Transformer, vae: Any, side: int, pictures: int, lpips: LPIPS | None) -> list[Drawn]:
+def compare(
+    model: Transformer,
+    vae: Any,
+    side: int,
+    pictures: int,
+    lpips: LPIPS | None,
+    steps: int = STEPS,
+    controls: Sequence[int] = CONTROLS,
+) -> list[Drawn]:
     """Dense, each method, and dense in fewer steps; one number of steps costs as much as factor 2 does."""
     device = next(model.parameters()).device
     source = torch.Generator().manual_seed(0)  # of the CPU: alike on every device
     noise = torch.randn(pictures, 4, side // 4, side // 4, generator=source).to(device)
     labels = torch.arange(pictures, device=device) % (model.label.num_embeddings - 1)
     ms = {name: call_ms(model, noise, method_named(name)) for name in ("dense", *METHODS)}
-    equal = max(1, round(STEPS * ms["todome:2"] / ms["dense"]))
-    dense = decoded(vae, draw(model, noise, labels, method_named("dense")))
-    found = [Drawn({"method": "dense", "px": side, "pictures": pictures, "steps": STEPS, "ms": ms["dense"]}, dense[0])]
-    for name in (*METHODS, f"dense:{equal}", *(f"dense:{steps}" for steps in CONTROLS if steps != equal)):
+    equal = max(1, round(steps * ms["todome:2"] / ms["dense"]))
+    dense = decoded(vae, draw(model, noise, labels, method_named("dense"), steps))
+    found = [Drawn({"method": "dense", "px": side, "pictures": pictures, "steps": steps, "ms": ms["dense"]}, dense[0])]
+    for name in (*METHODS, *(f"dense:{number}" for number in dict.fromkeys([equal, *controls]))):
         method = method_named(name)
-        made = decoded(vae, draw(model, noise, labels, method))
-        row = {"method": name, "px": side, "pictures": pictures, "steps": method.steps or STEPS}
+        made = decoded(vae, draw(model, noise, labels, method, steps))
+        row = {"method": name, "px": side, "pictures": pictures, "steps": method.steps or steps}
         row |= {"ms": ms.get(name, ms["dense"]), "equal_cost": name == f"dense:{equal}"}
         found.append(Drawn(row | closeness(made, dense, lpips), made[0]))
     return found
@@ -227,7 +193,7 @@ def sheet(drawn: Sequence[Drawn], trained: str) -> Image.Image:
     names = {"dense": "dense", "todo:2": "ToDo 2", "todome:2": "dithered 2", "todome:4": "dithered 4"}
     chosen = [one for one in drawn if one.row["method"] in names or one.row.get("equal_cost")]
     first, *others = [(one.row, as_image(one.picture)) for one in chosen]
-    columns = [Column(first[1], "dense", ["every key", f"{STEPS} steps"])]
+    columns = [Column(first[1], "dense", ["every key", f"{first[0]['steps']} steps"])]
     for row, picture in others:
         name = names.get(row["method"], f"dense, {row['steps']} steps")
         lines = ["costs as much as factor 2" if row["equal_cost"] else f"{first[0]['ms'] / row['ms']:.2f}x a step"]
@@ -248,64 +214,53 @@ def parsed_options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--sheet", type=Path, help="where a row of pictures goes")
     parser.add_argument("--seconds", type=float, default=480, help="for how long it learns in all")
-    parser.add_argument(
-        "--stop-after", type=float, default=math.inf, help="stop learning in good order after this time"
-    )
-    parser.add_argument(
-        "--share", type=float, default=1.0, help="of the batch sizes and of the cuts of each photo, for smaller GPUs"
-    )
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--eager", action="store_true", help="learn without torch.compile")
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 256], help="of the pictures it draws, px")
     parser.add_argument("--pictures", type=int, default=20, help="of each size")
     parser.add_argument("--lpips", type=Path, help="weights of LPIPS")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
 
 
-def main() -> None:
-    options = parsed_options()
-    torch.manual_seed(0)
-    torch.set_float32_matmul_precision("high")
-    device = torch.device(options.device)
-    vae = autoencoder(device)
-    labels = 1 + max(entry.label for entry in read_entries(options.run))
-    trainer = Trainer(options.run, device, Transformer(labels, options.width, options.layers))
-    if not options.eager:
-        for block in trainer.model.blocks:
-            block.compile(dynamic=False)  # one graph for all of them and each size
-    if not train(trainer, vae, options.photos, options):
-        print(f"Stopped after {trainer.seconds:.0f} s of learning: the same command goes on.")
-        return
-    measure(trainer, vae, labels, options)
-
-
 def autoencoder(device: torch.device) -> Any:
-    from diffusers import AutoencoderTiny
-    from todome_flowers import path
-
-    vae: Any = AutoencoderTiny.from_pretrained(path() / "vae", dtype=torch.float32)
+    vae: Any = AutoencoderTiny.from_pretrained(todome_flowers.path() / "vae", dtype=torch.float32)
     return vae.to(device, memory_format=torch.channels_last).eval().requires_grad_(False)
 
 
-def measure(trainer: Trainer, vae: Any, labels: int, options: argparse.Namespace) -> None:
-    model = Transformer(labels, options.width, options.layers).to(trainer.device).eval()  # nothing in it is compiled
-    model.load_state_dict(trainer.averaged().state_dict())
-    lpips = LPIPS.load(options.lpips).to(trainer.device) if options.lpips else None
-    facts = {"seconds": round(trainer.seconds), "iterations": trainer.iteration, "layers": options.layers}
-    facts |= {"width": options.width, "parameters": sum(p.numel() for p in model.parameters())}
-    found = {"about": {**about(trainer.device, "diffusers"), **weights_of(EMBEDDED)}, "trained": facts, "rows": []}
-    drawn: list[Drawn] = []
-    for side in options.sizes:
-        drawn = compare(model, vae, side, options.pictures, lpips)
-        found["rows"] += [one.row for one in drawn]
-        write_json(options.out, found)
+def learnt(vae: Any, device: torch.device, options: argparse.Namespace, stages: Sequence[Stage]) -> Transformer:
+    """The transformer with the weights in the folder of the run, which are made unless they are there."""
+    labels = 1 + max(entry.label for entry in read_entries(options.run))
+    if not has_weights(options.run, "transformer"):
+        trainer = Trainer(device, Transformer(labels, options.width, options.layers))
+        for block in () if options.eager else trainer.model.blocks:
+            block.compile(dynamic=False)  # one graph for all of them and each size
+        train(trainer, vae, options, stages)
+        write_weights(options.run, "transformer", trainer.average)
+        facts = {"seconds": options.seconds, "iterations": trainer.iteration, "layers": options.layers}
+        facts |= {"width": options.width, "parameters": sum(p.numel() for p in trainer.model.parameters())}
+        write_json(options.run / "transformer.json", facts)
+    model = Transformer(labels, options.width, options.layers).to(device).eval()  # nothing in it is compiled
+    model.load_state_dict(read_weights(options.run, "transformer"))
+    return model
+
+
+def main(stages: Sequence[Stage] = STAGES, steps: int = STEPS, controls: Sequence[int] = CONTROLS) -> None:
+    options = parsed_options()
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    vae = autoencoder(device)
+    model = learnt(vae, device, options, stages)
+    lpips = LPIPS.load(options.lpips).to(device) if options.lpips else None
+    facts = json.loads((options.run / "transformer.json").read_text())
+    drawn = [compare(model, vae, side, options.pictures, lpips, steps, controls) for side in options.sizes]
+    rows = [one.row for some in drawn for one in some]
+    machine = {**about(device, "diffusers"), **weights_of(EMBEDDED)}
+    write_json(options.out, {"about": machine, "trained": facts, "rows": rows})
     if options.sheet:
-        words = (
-            f"{options.layers} layers of width {options.width}, trained {facts['seconds']} s on {chip(trainer.device)}"
-        )
-        made = sheet(drawn, f"{words}; {options.sizes[-1]} px, guidance {GUIDANCE:g}")
+        words = f"{facts['layers']} layers of width {facts['width']}, trained {facts['seconds']:g} s on {chip(device)}"
+        made = sheet(drawn[-1], f"{words}; {options.sizes[-1]} px, guidance {GUIDANCE:g}")
         made.save(options.sheet, quality=92, comment=json.dumps(weights_of(EMBEDDED)))
 
 

@@ -1,20 +1,20 @@
 """Plans of `todome tune` against uniform factors and against fewer dense steps, on the embedded model.
 
-    python benchmarks/tuning.py --work runs/tuning --out benchmarks/results/tuning-h200.json --plans plans
+    python benchmarks/tuning.py --work benchmarks/results/tuning-h200 --out benchmarks/results/tuning-h200.json \
+        --plans plans
 
 For every size a plan is tuned to each budget; the uniform factors and the dense runs of fewer steps are drawn from the
 same held-out prompts and noise, and timed in the same way: a step's own time, on a GPU that of a captured graph. Fewer
-steps are as much faster as they are fewer. The folder of the work keeps every measurement: a run that was interrupted,
-or stopped by `--stop-after`, has written the rows that were done, and goes on.
+steps are as much faster as they are fewer. The folder of the work keeps every measurement: a command that was
+interrupted goes on.
 """
 
 import argparse
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ancestors import stop_after
 from tqdm import tqdm
 
 from todome import Downsample, Plan
@@ -27,13 +27,15 @@ from todome.tools.pipelines import EMBEDDED, open_pipeline, weights_of
 from todome.tools.timing import measuring
 from todome.tools.tuning.drawings import closeness
 from todome.tools.tuning.goal import Goal
-from todome.tools.tuning.layer_times import ROUNDS, is_worth_trying, preparation
+from todome.tools.tuning.layer_times import TIMING, is_worth_trying, preparation
+from todome.tools.tuning.options import Options
 from todome.tools.tuning.progress import Progress
 from todome.tools.tuning.tuner import Tuner
 
 SIZES, BUDGETS = (256, 512, 768), (35, 40, 45, 50)
 UNIFORM = ((1.5,), (2,), (3,), (4,), (2, 2), (4, 2), (4, 4), (6, 2), (6, 4))  # factors of levels 1 and 2
 CONTROLS = (22, 20, 17, 15, 13)  # steps
+OF_A_PLAN = ("psnr", "worst", "low", "high", "pictures", "speedup", "noise", "share", "verdict")
 SEED = 20_000
 Row = dict[str, Any]
 
@@ -47,21 +49,22 @@ def tuner_of(pipe: Any, px: int, options: argparse.Namespace) -> Tuner:
         sizes=((px, px),), steps=options.steps, seed=SEED, batch=batch, pictures=calibration + held_out, methods=()
     )
     maker = PictureMaker(drawn, Path(), pipe)
-    tuner = Tuner(pipe, maker, Goal(BUDGETS[0]), calibration, options.work / str(px), Progress(None, shown=True))
-    tuner.patience = options.patience
-    return tuner
+    bar, effort = Progress(None, shown=True), Options(timing=replace(TIMING, patience=options.patience))
+    return Tuner(pipe, maker, Goal(BUDGETS[0]), calibration, options.work / str(px), bar, options=effort)
 
 
-def rows_of(tuner: Tuner, px: int, options: argparse.Namespace) -> Iterator[Row]:
+def rows_of(
+    tuner: Tuner, px: int, options: argparse.Namespace, uniform: Sequence[Any], controls: Sequence[int]
+) -> Iterator[Row]:
     for keep in options.budgets:
         tuned(tuner, keep)
     for keep in options.budgets:  # again, when all are drawn: a plan of one budget may be the best for another
         yield plan_row(px, keep, tuned(tuner, keep), options.plans)
     with measuring():
         grid = max(level.grid for level in reduced_levels(tuner.call, Downsample()))
-    for factors in (one for one in UNIFORM if is_worth_trying(one[0], grid)):
+    for factors in (one for one in uniform if is_worth_trying(one[0], grid)):
         yield uniform_row(tuner, px, factors)
-    for steps in sorted({round(tuner.maker.plan.steps * one / 25) for one in CONTROLS}, reverse=True):
+    for steps in sorted({round(tuner.maker.plan.steps * one / 25) for one in controls}, reverse=True):
         what = {"picture errors, dense steps": steps}
         errors = tuner.records.measure(what, lambda steps=steps: tuner.drawings.picture_errors(None, steps))
         faster = round(tuner.maker.plan.steps / steps, 3)
@@ -74,12 +77,11 @@ def tuned(tuner: Tuner, keep: float) -> Plan:
 
 
 def plan_row(px: int, keep: float, plan: Plan, folder: Path | None) -> Row:
-    measured, own = plan.measured, ("psnr", "worst", "low", "high", "pictures", "speedup", "noise", "share", "verdict")
-    if folder is not None and "psnr" in measured:
+    if folder is not None and "psnr" in plan.measured:
         folder.mkdir(parents=True, exist_ok=True)
         plan.save(folder / f"{px}-{keep:g}.json")
     layers = {name: [layer.factor, layer.later] for name, layer in plan.layers.items()}
-    found = {name: measured[name] for name in own if name in measured}
+    found = {name: plan.measured[name] for name in OF_A_PLAN if name in plan.measured}
     return {"px": px, "kind": "plan", "name": f"{keep:g} dB", "keep": keep, **found, "layers": layers}
 
 
@@ -90,55 +92,33 @@ def uniform_row(tuner: Tuner, px: int, factors: tuple[float, ...]) -> Row:
 
     def speedup() -> float:
         with measuring():
-            found = step_times(tuner.call, [reduction], preparation(tuner.call), tuner.patience, ROUNDS)
+            found = step_times(tuner.call, [reduction], preparation(tuner.call), tuner.timing)
         return found.speedups[reduction]
 
     faster = round(tuner.records.measure({"speed-up, uniform": name}, speedup), 3)
     return {"px": px, "kind": "uniform", "name": name, "speedup": faster, **closeness(errors)}
 
 
-def results_so_far(out: Path) -> list[Row]:
-    """The rows that the file holds, unless they were made with other weights."""
-    found = json.loads(out.read_text()) if out.exists() else {}
-    return found["rows"] if weights_of(EMBEDDED).items() <= found.get("about", {}).items() else []
-
-
-def add_drawing_options(parser: argparse.ArgumentParser) -> None:
-    """What `tuner_of` reads, and the device."""
-    parser.add_argument("--steps", type=int, default=25)
-    parser.add_argument("--calibration", type=int, default=12, help="pictures to measure layers with, at 256 px")
-    parser.add_argument("--held-out", type=int, default=32, help="pictures to measure plans with, at 256 px")
-    parser.add_argument("--batch", type=int, default=16, help="pictures drawn at once, at 256 px")
-    parser.add_argument("--device", default="auto")
-
-
-def main() -> None:
+def main(uniform: Sequence[Any] = UNIFORM, controls: Sequence[int] = CONTROLS) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="where every measurement is kept")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--plans", type=Path, help="a folder for the plans themselves")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--budgets", type=float, nargs="+", default=BUDGETS, help="dB")
-    add_drawing_options(parser)
+    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--calibration", type=int, default=12, help="pictures to measure layers with, at 256 px")
+    parser.add_argument("--held-out", type=int, default=32, help="pictures to measure plans with, at 256 px")
+    parser.add_argument("--batch", type=int, default=16, help="pictures drawn at once, at 256 px")
     parser.add_argument("--patience", type=float, default=1.5, help="seconds of each timing")
-    parser.add_argument("--stop-after", type=int, default=0, help="seconds")
     options = parser.parse_args()
-    pipe = open_pipeline(EMBEDDED, options.device)
+    pipe = open_pipeline(EMBEDDED)
     pipe.set_progress_bar_config(disable=True)
+    tuners = {px: tuner_of(pipe, px, options) for px in options.sizes}
+    rows = [row for px, tuner in tuners.items() for row in tqdm(rows_of(tuner, px, options, uniform, controls))]
     precision = {"dtype": str(pipe.dtype).removeprefix("torch.")}
     machine = {**about(pipe.device, "diffusers"), **precision, **weights_of(EMBEDDED)}
-    rows = results_so_far(options.out)
-    stop_after(options.stop_after)
-    try:
-        for px in options.sizes:
-            for row in rows_of(tuner_of(pipe, px, options), px, options):
-                key = (row["px"], row["kind"], row["name"])
-                rows = [other for other in rows if (other["px"], other["kind"], other["name"]) != key] + [row]
-                rows.sort(key=lambda row: row["px"])
-                write_json(options.out, {"about": machine, "steps": options.steps, "rows": rows})
-                tqdm.write(f"{px} px, {row['kind']} {row['name']}: {row.get('psnr')} dB, {row['speedup']}x")
-    except KeyboardInterrupt:
-        print("Stopped. The same command goes on.")
+    write_json(options.out, {"about": machine, "steps": options.steps, "rows": rows})
 
 
 if __name__ == "__main__":

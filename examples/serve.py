@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import copy
 import io
+import json
 import os
 import time
 from typing import Any
@@ -30,6 +31,7 @@ parser.add_argument("--model", default="stable-diffusion-v1-5/stable-diffusion-v
 parser.add_argument("--max-size", type=int, default=1024, help="of a side, in pixels")
 parser.add_argument("--max-steps", type=int, default=50)
 parser.add_argument("--batch", type=int, default=4, help="requests that are drawn in one call")
+parser.add_argument("--queue", type=int, default=64, help="requests that may wait; more are answered with 503")
 parser.add_argument("--wait", type=float, default=0.05, help="seconds in which others may join a call")
 parser.add_argument("--replicas", type=int, default=max(1, torch.cuda.device_count()))
 parser.add_argument("--port", type=int, default=8000)
@@ -37,8 +39,27 @@ NUMBERS = {"seed": (0, 0, 2**63 - 1), "steps": (25, 1, 0), "guidance": (7.5, 0, 
 SHARED = ("size", "steps", "guidance", "factor")  # by the pictures of one call
 
 
-def read_request(asked: dict, max_size: int, max_steps: int) -> dict:
+LONGEST = 10_000  # bytes of a request
+
+
+async def read_body(request: Request) -> bytes:
+    """The body of a request. One that is longer than any prompt is not read to its end."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST:
+            raise OverflowError(f"This request is too long. Allowed: {LONGEST} bytes.")
+    return body
+
+
+def read_request(body: bytes, max_size: int, max_steps: int) -> dict:
     """The settings of a request, within the limits of the server."""
+    try:
+        asked = json.loads(body)
+    except (RecursionError, ValueError):
+        asked = None
+    if not isinstance(asked, dict):
+        raise ValueError('This is no object in JSON, such as {"prompt": "a red tulip", "seed": 3}.')
     found = {"prompt": str(asked.get("prompt", ""))[:500]}
     for name, (usual, least, most) in {**NUMBERS, "size": (512, 8, max_size)}.items():
         most = max_steps if name == "steps" else most
@@ -65,8 +86,10 @@ class Painter:
 
     async def __call__(self, request: Request) -> Response:
         try:
-            asked = read_request(await request.json(), self.options.max_size, self.options.max_steps)
-        except (AttributeError, TypeError, ValueError) as error:
+            asked = read_request(await read_body(request), self.options.max_size, self.options.max_steps)
+        except OverflowError as error:
+            return PlainTextResponse(str(error), 413)
+        except ValueError as error:
             return PlainTextResponse(str(error), 400)
         picture, error = await self.draw_together(asked)
         return PlainTextResponse(error, 500) if error else Response(picture, media_type="image/png")
@@ -108,9 +131,8 @@ def main() -> None:
     options = parser.parse_args()
     ray.init(address=os.environ.get("RAY_ADDRESS", "local"), log_to_driver=False, logging_level="ERROR")
     resources = {"num_gpus": 1} if torch.cuda.is_available() else {"num_cpus": 0.5}
-    painters: Any = serve.deployment(
-        Painter, num_replicas=options.replicas, max_ongoing_requests=4 * options.batch, ray_actor_options=resources
-    )
+    limits = {"max_ongoing_requests": 4 * options.batch, "max_queued_requests": options.queue}
+    painters: Any = serve.deployment(Painter, num_replicas=options.replicas, ray_actor_options=resources, **limits)
     serve.start(http_options={"host": "127.0.0.1", "port": options.port}, logging_config={"log_level": "ERROR"})
     serve.run(painters.bind(options))
     print(f"Listening on http://127.0.0.1:{options.port}", flush=True)

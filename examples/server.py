@@ -3,12 +3,14 @@
     python server.py --port 8000
     curl -o tulip.png "http://127.0.0.1:8000/?prompt=a+red+tulip&seed=3"
 
-Requests are drawn at the same time, each as if it were alone: the same prompt and seed give the same picture.
+Requests are drawn at the same time, each as if it were alone: the same prompt and seed give the same picture. There are
+so many threads at the most; requests beyond them wait for their turn.
 """
 
 import argparse
 import copy
 import io
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -22,6 +24,7 @@ parser.add_argument("--model", default="stable-diffusion-v1-5/stable-diffusion-v
 parser.add_argument("--size", default="1024", help="512, or 512x768 for width x height")
 parser.add_argument("--steps", type=int, default=25)
 parser.add_argument("--factor", type=int, default=2, help="attend to 1 token in factor x factor")
+parser.add_argument("--threads", type=int, default=4, help="requests that are drawn at once")
 parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
 args = parser.parse_args()
 
@@ -46,14 +49,27 @@ def draw(prompt: str, seed: int) -> bytes:
     return file.getvalue()
 
 
+def read_request(path: str) -> tuple[str, int]:
+    """Prompt and seed of a request, or a sentence on what is wrong with them."""
+    query = parse_qs(urlsplit(path).query, max_num_fields=2)
+    prompt, seed = query.get("prompt", [""])[0], query.get("seed", ["0"])[0]
+    if not 0 < len(prompt) <= 500:
+        raise ValueError("Ask for /?prompt=TEXT&seed=NUMBER, with at most 500 characters of text.")
+    if not seed.isdecimal() or len(seed) > 19 or int(seed) >= 2**63:
+        raise ValueError(f"seed={seed[:40]!r} cannot be used. Allowed: a whole number from 0 to 2**63 - 1.")
+    return prompt, int(seed)
+
+
 class Handler(BaseHTTPRequestHandler):
+    timeout = 10  # seconds for a request to arrive: one that does not would keep its thread
+
     def do_GET(self) -> None:
-        query = parse_qs(urlsplit(self.path).query)
         try:
-            body = draw(query["prompt"][0][:500], int(query.get("seed", ["0"])[0]))
-        except (KeyError, ValueError):
-            self.send_error(400, "Ask for /?prompt=TEXT&seed=NUMBER")
+            prompt, seed = read_request(self.path)
+        except ValueError as error:
+            self.send_error(400, explain=str(error))
             return
+        body = draw(prompt, seed)
         self.send_response(200)
         self.send_header("Content-Type", "image/png")
         self.send_header("Content-Length", str(len(body)))
@@ -61,6 +77,22 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-with ThreadingHTTPServer(("127.0.0.1", args.port), Handler) as server:
+class Server(ThreadingHTTPServer):
+    """Server with so many threads at the most. What comes beyond is not even read before one is free."""
+
+    free = threading.BoundedSemaphore(args.threads)
+
+    def process_request(self, request, client_address) -> None:
+        self.free.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request, client_address) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.free.release()
+
+
+with Server(("127.0.0.1", args.port), Handler) as server:
     print(patch, f"Listening on http://127.0.0.1:{server.server_port}", sep="\n", flush=True)
     server.serve_forever()

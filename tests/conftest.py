@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("todome", deadline=None, max_examples=25)
+settings.load_profile("todome")
 
 # What takes seconds to import is imported where it is used: the process that hands out the tests runs none of them.
 COMPILING = {"test_5_compile.py", "test_5_graphs.py", "test_compiled.py"}
@@ -35,14 +39,6 @@ def pytest_collection_finish() -> None:
     """What was imported stays: Python would look through half a million objects of it again and again for garbage."""
     gc.freeze()
     gc.set_threshold(10_000)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def short_timing() -> None:
-    """Steps are timed for a moment alone: no test asks how long anything takes."""
-    from todome.tools.measuring import attention_costs
-
-    attention_costs.ENOUGH = 1.0
 
 
 @pytest.fixture

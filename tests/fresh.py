@@ -32,6 +32,11 @@ def run_fresh(code: str, folder: Path = Path()) -> subprocess.CompletedProcess[s
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
 
 
+def heed_ctrl_c() -> None:
+    """For `preexec_fn`: a shell that starts tests in the background has them, and all they start, ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @functools.cache
 def python_after(prepared: str) -> str:
     """What stands for `sys.executable`, for forks of a process in which a line of Python was run."""

@@ -40,8 +40,7 @@ def main() -> None:
     mpl.rcParams.update({"svg.hashsalt": "todome", "font.size": 10, "axes.titlesize": 11})
     figure, axes = plt.subplots(2, 2, figsize=(10.5, 8), layout="constrained", height_ratios=(5, 10))
     for panel, (case, title) in zip(axes.flat, PANELS.items(), strict=True):
-        alone = [row for row in rows if row["which"] == "alone"]
-        draw(panel, [row for row in alone if (row["model"], row["px"], row["level"]) == case], title)
+        draw(panel, [row for row in rows if (row["model"], row["px"], row["level"]) == case], title)
     for panel in axes[1]:
         panel.set_xlabel("dB of the latents, this layer alone reduced (higher is closer)")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), frameon=False, loc="outside upper right", ncols=2)

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from fidelity_tables import Row, group_of, is_dense, name_of, speedup  # noqa: E402
+from tables import Row, group_of, is_dense, name_of, speedup  # noqa: E402
 
 LEFT, RIGHT, ABOVE = {"xytext": (-7, -3), "ha": "right"}, {"xytext": (7, -3)}, {"xytext": (4, 6)}  # of the names
 SERIES = {  # what the name of a row begins with: label, colour, marker, place of the names

@@ -1,14 +1,13 @@
 """todome: diffusion models made faster by giving attention fewer tokens. One line, no training."""
 
 import importlib
-import typing
 
-from .errors import NothingToReduce
-from .patch import Patch, apply, remove
-from .reductions import Downsample, Merge
-
-if typing.TYPE_CHECKING:
+TYPE_CHECKING = False  # as in typing, which takes time to import
+if TYPE_CHECKING:
+    from .errors import NothingToReduce
+    from .patch import Patch, apply, remove
     from .plan import Plan
+    from .reductions import Downsample, Merge
     from .tomesd import apply_patch, remove_patch
     from .tools.measuring.evaluation import evaluate
     from .tools.measuring.explanation import explain
@@ -19,8 +18,11 @@ __all__ = ["Downsample", "Merge", "NothingToReduce", "Patch", "Plan", "apply", "
 __all__ += ["explain", "remove", "remove_patch", "tune"]
 __version__ = "0.1.0"
 
-_LOADED_LATER = {
+_MODULES = {
+    "errors": ["NothingToReduce"],
+    "patch": ["Patch", "apply", "remove"],
     "plan": ["Plan"],
+    "reductions": ["Downsample", "Merge"],
     "tomesd": ["apply_patch", "remove_patch"],
     "tools.measuring.evaluation": ["evaluate"],
     "tools.measuring.explanation": ["explain"],
@@ -29,9 +31,9 @@ _LOADED_LATER = {
 }
 
 
-def __getattr__(name: str) -> typing.Any:
-    """Names outside of the core are imported when they are first used, so `import todome` stays light."""
-    for module, names in _LOADED_LATER.items():
+def __getattr__(name: str) -> object:
+    """Every name is imported when it is first used: what the command sets must be set before torch is imported."""
+    for module, names in _MODULES.items():
         if name in names:
             return getattr(importlib.import_module(f".{module}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,29 +1,23 @@
 """What the controls say becomes settings or a sentence; nothing that a page would not send gets through."""
 
 import math
+from contextlib import suppress
 
 import pytest
-from small_page import LIMITS, OFFER, SMALL
+from asking import OFFER, SMALL
+from hypothesis import given
+from hypothesis import strategies as st
 
-from todome import Downsample, Merge
-from todome.tools.app.form import Form, Offer
-from todome.tools.app.limits import Limits, default_limits
-from todome.tools.app.presets import (
-    PACES,
-    automatic_factor,
-    explained,
-    first_form,
-    pace_of,
-    pace_sets,
-    sizes,
-    token_pixels,
-)
-from todome.tools.devices import reachable_device
+from todome import Downsample, Merge, Plan
+from todome.plan import PlannedLayer
+from todome.tools.app.form import Form
+from todome.tools.app.presets import PACES, automatic_factor, first_form, pace_sets, title_of, token_pixels
+from todome.tools.app.tuning import TuneForm
 from todome.tools.generate import Settings
-from todome.tools.schedulers import SCHEDULERS
+from todome.tools.tuning.goal import Goal
 
-WITHIN = Limits(**LIMITS)
 WEB = SMALL._replace(height=96.0, steps=2.0, seed=5.0)  # as a browser sends numbers
+PLAN = Plan({"up.1.0": PlannedLayer(2, 2, 64, (8, 8))})
 
 
 @pytest.mark.parametrize(
@@ -33,149 +27,81 @@ WEB = SMALL._replace(height=96.0, steps=2.0, seed=5.0)  # as a browser sends num
         (WEB._replace(factor=1.5, factor2=2.0, start=0.25, stop=0.5), Downsample((1.5, 2), start=0.25, stop=0.5)),
         (WEB._replace(method="ToDo", auto=True), Downsample("auto", phase="fixed")),
         (WEB._replace(method="ToMe", ratio=0.8, stride="3"), Merge(0.8, stride=(3, 3))),
+        (WEB._replace(method="plan"), PLAN),
         (WEB._replace(method="dense", factor="nonsense"), None),
     ],
 )
 def test_what_controls_mean(form, reduction):
-    base = Settings(model="model", device="cpu", dtype="float32")
-    settings = form._replace(model="").settings(WITHIN, base, Offer(("model",)))
+    assert form.reduction(PLAN) == reduction
+    settings = form.settings(OFFER)
     size = {"size": (64, 96), "steps": 2, "seed": 5, "guidance": 3.0}
-    assert settings == Settings("a rose", **vars_of(base), **size, reduction=reduction)
+    assert settings == Settings("a rose", **size, device="cpu", dtype="float32")
     assert type(settings.steps) is int
 
 
-def vars_of(base: Settings) -> dict[str, str]:
-    return {"model": base.model, "device": base.device, "dtype": base.dtype}
+numbers = st.floats() | st.integers() | st.sampled_from([2**53, -(2**70), math.nan, math.inf, True, 1e308])
+texts = st.text(max_size=20) | st.sampled_from(["a\0b", "\ud800", "x" * 1001, "../../etc/passwd"])
+values = st.none() | st.booleans() | numbers | texts | st.lists(numbers, max_size=2) | st.dictionaries(texts, texts)
 
 
-SIDES, STEPS, DIGITS = "a whole number from 64 to 128", "a whole number from 1 to 40", "Write it in digits"
-CHOOSE, SCHEDULED = "Choose one of them", f"one of {', '.join(SCHEDULERS)}"
-READABLE = "made of characters that can be read"
-NAMES = {
-    "factor2": "Factor of level 2",
-    "auto": "Automatic factor",
-    "count": "Pictures",
-    "negative": "Negative prompt",
-    "lora": "LoRA",
-    "weight": "LoRA weight",
-}
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "needed", "remedy"),
-    [
-        ("width", 4096, SIDES, "Try 128"),
-        ("height", 0, SIDES, "Try 64"),
-        ("height", 64.5, SIDES, "Try 64"),
-        ("width", "64", SIDES, DIGITS),
-        ("steps", True, STEPS, DIGITS),
-        ("steps", 41, STEPS, "Try 40"),
-        ("steps", None, STEPS, DIGITS),
-        ("guidance", math.nan, "a number from 0 to 30", DIGITS),
-        ("guidance", math.inf, "a number from 0 to 30", "Try 30"),
-        ("seed", -1, f"a whole number from 0 to {2**53 - 4}", "Try 0"),
-        ("count", 5, "a whole number from 1 to 4", "Try 4"),
-        ("factor", 99, "a number from 1 to 16", "Try 16"),
-        ("factor2", [2], "a number from 1 to 16", DIGITS),
-        ("auto", "yes", "on or off", "Set or clear the box"),
-        ("stop", 2, "a number from 0 to 1", "Try 1"),
-        ("method", "/etc/passwd", "one of todome, ToDo, ToMe, plan, dense", CHOOSE),
-        ("scheduler", "../x", SCHEDULED, CHOOSE),
-        ("scheduler", ["ddim"], SCHEDULED, CHOOSE),
-        ("model", "/etc", "one of todome-flowers", CHOOSE),
-        ("lora", "../secret.safetensors", "one of rose.safetensors", CHOOSE),
-        ("prompt", None, "a text", "Write it as words"),
-        ("prompt", {"path": "/etc/passwd"}, "a text", "Write it as words"),
-        ("prompt", "a\0b", READABLE, "Type it anew"),
-        ("prompt", "\ud800", READABLE, "Type it anew"),
-    ],
-)
-def test_what_is_refused(field, value, needed, remedy):
-    with pytest.raises(ValueError, match="does not work") as error:
-        WEB._replace(**{field: value}).order(WITHIN, Settings(), OFFER._replace(loras=("rose.safetensors",)))
-    name = NAMES.get(field, field.capitalize())
-    assert str(error.value) == f"{name} {value!r} does not work: it must be {needed}. {remedy}."
-
-
-def test_a_long_text_is_not_quoted_whole():
-    with pytest.raises(ValueError, match="does not work") as error:
-        WEB._replace(negative="x" * 81).settings(WITHIN, Settings(), OFFER)
-    needed = "at most 80 characters long, and it has 81"
-    assert str(error.value) == f"Negative prompt '{'x' * 40}...' does not work: it must be {needed}. Shorten it."
+@given(st.sampled_from(Form._fields), values, st.booleans())
+def test_whatever_is_sent_is_drawn_or_refused(field, value, compare):
+    form = WEB._replace(**{field: value})
+    order = None
+    with suppress(ValueError):  # in a sentence
+        order = form.order(OFFER, compare=compare)
+    if order is None:
+        return
+    for settings in order.pictures():
+        assert settings.size is not None
+        assert max(settings.size) <= OFFER.side
+        assert 1 <= settings.steps <= OFFER.steps
+        assert len(settings.prompt) <= 1000
 
 
 def test_what_a_run_draws():
-    several = WEB._replace(count=2).order(WITHIN, Settings(), OFFER)
+    several = WEB._replace(count=2).order(OFFER)
     drawn = [(one.seed, one.reduction) for one in several.pictures()]
     assert drawn == [(5, None), (5, Downsample(2)), (6, None), (6, Downsample(2))]
-    everything = WEB._replace(count=2, method="dense").order(WITHIN, Settings(), OFFER, compare=True)
-    assert [one.reduction for one in everything.pictures()] == [
-        None,
-        Downsample(2),
-        Downsample(2, phase="fixed"),
-        Merge(0.5),
-    ]
-    offer = Offer(("todome-flowers", "other"), ("rose.safetensors",))
-    order = WEB._replace(model="other", lora="rose.safetensors", weight=0.5).order(WITHIN, Settings(), offer)
-    assert (order.alone[0].model, order.extras.lora, order.extras.weight) == ("other", "rose.safetensors", 0.5)
-
-
-def test_parts_that_the_operator_named_are_those_of_the_first_model():
-    base, offer = Settings(loras=("style.safetensors",), vae="vae"), Offer(("todome-flowers", "other"), ())
-    first, other = (WEB._replace(model=model).settings(WITHIN, base, offer) for model in ("", "other"))
-    assert (first.loras, first.vae) == (("style.safetensors",), "vae")
-    assert (other.loras, other.vae) == ((), None)
-
-
-def test_limits_of_machines():
-    assert default_limits(reachable_device("cpu")) == Limits(side=512, steps=50)
-    with pytest.raises(ValueError, match=r"^Side 8 does not work: it must be a whole number from 64 to 1048576\."):
-        Limits(side=8)
-
-
-def test_sizes_within_the_limits(flowers):
-    offered = {limit: sizes("todome-flowers", flowers, Limits(side=limit)) for limit in (128, 512, 2048)}
-    assert [[preset.size[0] for preset in some] for some in offered.values()] == [
-        [],
-        [256, 512],
-        [256, 512, 768, 1024, 1536, 2048],
-    ]
+    everything = WEB._replace(count=2, method="dense").order(OFFER, compare=True)
+    ways = [one.reduction for one in everything.pictures()]
+    assert ways == [None, Downsample(2), Downsample(2, phase="fixed"), Merge(0.5)]
 
 
 def test_from_closest_to_fastest(flowers):
     pixels = token_pixels(flowers)
-    assert [automatic_factor((side, side), pixels) for side in (256, 512, 768)] == [1, 2, 3]
-    for auto, close in ((1, Downsample(2)), (2, Downsample("auto")), (None, Downsample("auto"))):
-        chosen = {pace: Form()._replace(**pace_sets(pace, auto)) for pace in PACES}
-        assert {pace: pace_of(form, auto) for pace, form in chosen.items()} == {pace: pace for pace in PACES}
-        found = [form.reduction() for form in chosen.values()]
+    for side, auto in {256: 1, 512: 2, 768: 3, "wide": 1, None: 1, math.nan: 1}.items():
+        assert automatic_factor(Form(width=side, height=side), pixels) == auto
+    for auto, close in ((1, Downsample(2)), (2, Downsample("auto"))):
+        found = [Form()._replace(**pace_sets(pace, auto)).reduction() for pace in PACES]
         assert found == [Downsample(2, stop=0.8), close, Downsample(3), Downsample((4, 2))]
-    assert pace_of(Form(method="ToDo"), 1) is None
-    assert pace_of(Form(steps=3), 1) == "close"  # of steps it says nothing
+
+
+@pytest.mark.parametrize("offer", [OFFER, OFFER._replace(side=64, steps=1), OFFER._replace(side=2048)])
+def test_what_the_page_opens_with_can_be_drawn(flowers, offer):
+    assert first_form(flowers, offer).order(offer).reductions == (Downsample(2),)
+    other = offer._replace(base=Settings(model="other"))
+    assert first_form(flowers, other).order(other).alone[0].model == "other"
 
 
 @pytest.mark.parametrize(
-    ("form", "sentence"),
+    ("reduction", "title"),
     [
-        (Form(), "todome: attention looks at a quarter of the picture, a different one at every step."),
-        (
-            Form(method="ToDo", factor=3, factor2=2, stop=0.8),
-            "ToDo: attention looks at a ninth of the picture, always the same one. Deeper layers look at less, too. "
-            "From 0% to 80% of the steps; full attention otherwise.",
-        ),
-        (Form(method="ToMe"), "ToMe: 50% of the tokens are merged with others that are alike."),
-        (
-            Form(method="dense"),
-            "Full attention alone: every token looks at every other one. There is nothing to compare it with.",
-        ),
+        (None, "full attention"),
+        (PLAN, "your plan"),
+        (Downsample("auto"), "todome auto"),
+        (Downsample((4, 1.5), phase="fixed", stop=0.8), "ToDo 4, 1.5, 0% to 80%"),
+        (Merge(8 / 9, stride=(3, 3)), "ToMe 0.889"),
     ],
 )
-def test_settings_are_explained(form, sentence):
-    assert explained(form.reduction(), 1) == sentence
+def test_titles(reduction, title):
+    assert title_of(reduction) == title
 
 
-@pytest.mark.parametrize("limits", [WITHIN, Limits(), Limits(side=2048, steps=1)])
-def test_what_the_page_opens_with_can_be_drawn(flowers, limits):
-    form = first_form("todome-flowers", flowers, limits)
-    assert form.settings(limits, Settings(), OFFER).reduction == Downsample(2)
-    assert first_form("other", flowers, limits).settings(limits, Settings(), Offer(("other",)))
+def test_what_a_tuning_is_for():
+    assert TuneForm().order(SMALL, OFFER).goal == Goal(40)
+    assert TuneForm(aim="fast").order(SMALL, OFFER).goal == Goal(faster=1.2)
+    assert TuneForm(prompts=" a \n\n b ").order(SMALL, OFFER).prompts == ("a", "b")
+    for wrong in ({"aim": "far"}, {"keep": 400}, {"faster": None}, {"minutes": 10**9}, {"prompts": "one"}):
+        with pytest.raises(ValueError, match=r"cannot be used\. Allowed: |Prompts are missing: write at least two"):
+            TuneForm(**wrong).order(SMALL, OFFER)

@@ -25,8 +25,8 @@ def command(model: Path, *words: Any) -> list[str]:
 
 def index(folder: Path | str = "out") -> list[dict[str, Any]]:
     """Its whole lines: the last may be half written."""
-    whole = (Path(folder) / "index.jsonl").read_text().rpartition("\n")[0]
-    return [json.loads(line) for line in whole.splitlines()]
+    whole = (Path(folder) / "index.jsonl").read_bytes().rpartition(b"\n")[0]
+    return [json.loads(line) for line in whole.split(b"\n") if line]
 
 
 def pixels(record: dict[str, Any], folder: Path | str = "out") -> Any:
@@ -57,8 +57,6 @@ def kill(process: Any, out: Path = Path("out")) -> None:
 
 class Picky:
     """A worker that says where it is, and refuses an item."""
-
-    needs_gpu = True
 
     def open(self, place: Place) -> None:
         self.place = place

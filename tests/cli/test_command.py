@@ -1,12 +1,16 @@
 """The command itself: how it starts, what it needs, and that `import todome` needs none of it."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 from fresh import run_fresh
 from PIL import Image
+
+from todome.tools.cli import WAITING, prepare_environment
 
 WITHOUT = """
 import sys
@@ -17,6 +21,7 @@ main()
 """
 
 
+@pytest.mark.thorough
 def test_as_a_module_in_a_process_of_its_own(tmp_path):
     options = ("--size", "32x32", "--steps", "1", "--device", "cpu")
     words = [sys.executable, "-m", "todome", "generate", "a rose", "-o", "rose.png", *options]
@@ -28,17 +33,20 @@ def test_as_a_module_in_a_process_of_its_own(tmp_path):
         assert picture.size == (32, 32)
 
 
+MISSING = [
+    ("typer", ["--help"], "cli"),
+    ("jinja2", ["report", "run"], "eval"),
+    ("diffusers", ["generate", "a", "-o", "a.png"], "cli"),
+    ("todome_flowers", ["generate", "a", "-o", "a.png"], "cli"),
+    ("PIL", ["demo"], "cli"),
+    ("tqdm", ["bench"], "eval"),
+    ("matplotlib", ["report", "run"], "eval"),
+]
+
+
 @pytest.mark.parametrize(
     ("package", "words", "extra"),
-    [
-        ("typer", ["--help"], "cli"),
-        ("diffusers", ["generate", "a", "-o", "a.png"], "cli"),
-        ("todome_flowers", ["generate", "a", "-o", "a.png"], "cli"),
-        ("PIL", ["demo"], "cli"),
-        ("tqdm", ["bench"], "eval"),
-        ("jinja2", ["report", "run"], "eval"),
-        ("matplotlib", ["report", "run"], "eval"),
-    ],
+    [*MISSING[:2], *(pytest.param(*one, marks=pytest.mark.thorough) for one in MISSING[2:])],
 )
 def test_a_package_that_is_missing(tmp_path, package, words, extra):
     done = run_fresh(WITHOUT.format(package=package, words=words), tmp_path)
@@ -54,7 +62,7 @@ def test_help_needs_no_diffusers(tmp_path):
 
 def test_help_tells_every_command(run):
     assert run("--help").exit_code == 0
-    for command in ("generate", "demo", "eval", "report", "explain", "bench", "install", "app", "train-lora"):
+    for command in ("generate", "demo", "eval", "report", "explain", "bench", "install", "app"):
         assert f" {command} " in run("--help").stdout
         assert run(command, "--help").exit_code == 0
 
@@ -68,8 +76,24 @@ def test_the_command_is_installed():
     assert command.value == "todome.tools.cli:main"
 
 
-def test_import_todome_loads_nothing_of_the_command():
-    code = "import sys, todome; print(*[name for name in sys.modules if name.startswith('todome.')])"
-    loaded = {name.split(".")[1] for name in run_fresh(code).stdout.split()}
-    assert "patch" in loaded
-    assert "tools" not in loaded
+def test_threads_that_wait_sleep():
+    """OpenMP itself says so, when torch loads it: beside another program, threads that spin are ten times slower."""
+    own = {name: value for name, value in os.environ.items() if name not in WAITING}
+    words = [Path(sys.executable).with_name("todome"), "--version"]
+    done = subprocess.run(words, env={**own, "OMP_DISPLAY_ENV": "VERBOSE"}, capture_output=True, text=True, check=True)
+    if "OMP_WAIT_POLICY" not in done.stderr:
+        pytest.skip("the OpenMP of this torch says nothing of itself")
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in done.stderr
+    assert "GOMP_SPINCOUNT = '0'" in done.stderr
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_what_the_user_has_set_stays(monkeypatch, name):
+    for one in WAITING:
+        monkeypatch.delenv(one, raising=False)
+    prepare_environment()
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setenv(name, "7")
+    prepare_environment()
+    assert {one: os.environ[one] for one in WAITING if one in os.environ} == {name: "7"}

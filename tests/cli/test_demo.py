@@ -17,9 +17,9 @@ def test_four_pictures_and_their_numbers(run, flowers, monkeypatch):
     monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda **_: flowers)
     result = run("demo", "--size", "64x64", "--steps", 2, "--prompt", "a daisy", "-o", "sheet.png")
     assert result.exit_code == 0, result.output
-    assert re.search(r"│ dense +│ every token +│ [\d.]+ +│ 1.00x +│ +│", result.stdout)
+    assert re.search(r"\| dense +\| every token +\| [\d.]+ +\| 1.00x +\| - +\|", result.stdout)
     for name in ("ToMe", "ToDo", "todome"):
-        assert re.search(rf"│ {name} +│ [^│]+ │ [\d.]+ +│ [\d.]+x +│ [\d.]+ dB +│", result.stdout), result.stdout
+        assert re.search(rf"\| {name} +\| [^|]+ \| [\d.]+ +\| [\d.]+x +\| [\d.]+ dB +\|", result.stdout)
     assert result.stdout.endswith("Pictures: sheet.png\n")
     with Image.open("sheet.png") as page:
         assert page.width == 2 * MARGIN + 4 * 256 + 3 * 28

@@ -5,13 +5,7 @@ from pathlib import Path
 
 import pytest
 
-BY_DEFAULT = 'The default, factor="auto", leaves this size as it is; this is what factor=2 would do.'
 VERDICT = r"\n(Pays: a step is|Pays little,|Not worth it here,) [\d.]+x"
-
-
-@pytest.fixture(autouse=True)
-def quick(small_sd15: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("todome.tools.measuring.attention_costs.MOST_ROUNDS", 1)
 
 
 def levels(text: str) -> list[tuple[str, ...]]:
@@ -26,32 +20,27 @@ def test_a_pipeline_at_its_own_size(run, folder):
     assert result.stdout.startswith("tiny, 32x32 pixels, one picture with guidance, 1 thread of a CPU\nDownsample(")
     assert levels(result.stdout) == [("16x16", "64"), ("8x8", "dense")]
     assert re.search(VERDICT, result.stdout)
-    assert BY_DEFAULT in result.stdout
+    assert "this is what factor=2 would do" in result.stdout
 
 
+@pytest.mark.thorough
+@pytest.mark.usefixtures("small_sd15")
 def test_a_size_and_a_factor(run):
     text = run("explain", "sd15", "--size", "128x64", "--factor", "4,2").stdout
     assert text.startswith("sd15, 128x64 pixels, one picture with guidance, ")
     assert levels(text) == [("8x16", "8"), ("4x8", "8")]
     assert re.search(VERDICT, text)
-    assert BY_DEFAULT not in text
+    assert "this is what factor=2 would do" not in text
 
 
+@pytest.mark.usefixtures("small_sd15")
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (
-            "sd15 --size 100x64",
-            1,
-            "Width 100 does not work: this model needs multiples of 16. Try 96 or 112.",
-        ),
-        ("sd15 --size 64x", 2, "Invalid value for --size: '64x' is not a size, such as 512 or 512x768."),
-        (
-            "sd15 --factor two",
-            2,
-            "Invalid value for --factor: 'two' is not a number, or one for each level, such as 4,2; or auto.",
-        ),
+        ("sd15 --size 100x64", 1, "Width 100 does not work: this model needs multiples of 16."),
+        ("sd15 --size 64x", 2, "Invalid value for --size: '64x' is not a size"),
+        ("sd15 --factor two", 2, "Invalid value for --factor: 'two' is not a number"),
     ],
 )
 def test_what_cannot_be_explained(refused, words, code, text):
-    assert refused("explain", *words.split(), code=code) == text
+    assert refused("explain", *words.split(), code=code).startswith(text)

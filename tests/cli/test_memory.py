@@ -1,63 +1,68 @@
-"""Pictures that do not fit into the memory are refused before a model is opened, with an estimate, unless by force."""
+"""Too little memory is one sentence with what to do, whoever runs out of it: a CPU, a GPU, while opening or drawing."""
 
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
+from fresh import DRAWING, python_after
 
-from todome.tools.memory import bytes_needed, model_facts, own_size
-from todome.tools.pipelines import find_model
+from todome.tools.devices import explain_out_of_memory
 
-CPU = torch.device("cpu")
 DRAW = """
-import resource, torch
-from todome import Downsample
-from todome.tools.generate import Settings, make_picture
-torch.set_num_threads(1)
-make_picture(Settings("a rose", size=({side}, {side}), steps=1, guidance=3.0, device="cpu", reduction=Downsample(4)))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+import resource, sys
+from pathlib import Path
+from todome.tools.cli import main
+
+taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + int({more}), resource.RLIM_INFINITY))
+main()
 """
+ASKED = ("generate", "a", "--size", "8192", "--steps", "1", "-o", "a.png", "--device", "cpu")
 
 
-def test_a_picture_that_cannot_fit(refused, run, monkeypatch):
-    """Nothing is opened, until it is forced."""
-    opened: list[Any] = []
-    free = SimpleNamespace(available=2_000_000_000)
-    monkeypatch.setattr("psutil.virtual_memory", lambda: free)
-    monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda *words, **_: opened.append(words) or 1 / 0)
-    asked = ("generate", "a", "--size", "2048x4096", "-o", "a.png", "--device", "cpu")
-    assert refused(*asked) == (
-        "2048x4096 pixels need about 8.1 GB of memory, and 2.0 GB are free on cpu. Lower --size, use --dtype float16, "
-        "or try it all the same with --force."
-    )
-    assert not opened
-    assert isinstance(run(*asked, "--force").exception, ZeroDivisionError)
-    assert opened
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is that of Linux")
+@pytest.mark.parametrize("more", [2.5e8, pytest.param(1.3e8, marks=pytest.mark.thorough)])
+def test_a_cpu_without_memory(tmp_path, more):
+    """In a process that may take so many bytes more than it has: enough to open the model, or hardly."""
+    words = [python_after(DRAWING), "-c", DRAW.format(more=more), *ASKED]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: There is not enough memory for "), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
 
 
-def test_what_fits_is_drawn(run, opened_once, monkeypatch):
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=700_000_000))
-    assert run("generate", "a", "--size", 64, "--steps", 1, "-o", "a.png", "--device", "cpu").exit_code == 0
-    assert Path("a.png").is_file()
+def test_what_a_library_hides_behind_another_error():
+    """As diffusers does where a file does not fit: it cannot load the weights, it says."""
+    hidden = RuntimeError("unable to mmap 70000000 bytes: Cannot allocate memory (12)")
+    with pytest.raises(MemoryError, match=r"^There is not enough memory for it\. Wait\.$"):
+        load(OSError("Unable to load weights"), hidden)
+    with pytest.raises(ValueError, match="out of memory"):
+        load(ValueError("prompt='a robot out of memory'"), RuntimeError("another"))
 
 
-def test_half_the_bytes_of_a_number_are_half_the_memory():
-    facts = model_facts(find_model("todome-flowers"))
-    assert facts is not None
-    assert own_size(facts) == (256, 256)
-    whole, half = (
-        bytes_needed(facts, (2048, 2048), torch.device("meta"), kind) for kind in (torch.float32, torch.float16)
-    )
-    assert whole == 2 * half
+def load(told: Exception, hidden: Exception) -> None:
+    with explain_out_of_memory("it", "Wait"):
+        try:
+            raise hidden
+        except RuntimeError as error:
+            raise told from error
 
 
-def test_the_estimate_is_near_and_not_too_high():
-    """Against the peak of a process that draws: what is refused could really not be drawn."""
-    facts = model_facts(find_model("todome-flowers"))
-    assert facts is not None
-    done = subprocess.run([sys.executable, "-c", DRAW.format(side=384)], capture_output=True, text=True, check=True)
-    peak = int(done.stdout.split()[-1])
-    assert 0.3 * peak < bytes_needed(facts, (384, 384), CPU, torch.float32) < peak
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."), MemoryError()]
+)
+def test_a_gpu_without_memory(refused, opened_once, error):
+    def full(*_: Any) -> None:
+        raise error
+
+    handle = opened_once.unet.register_forward_pre_hook(full)
+    try:
+        said = refused("generate", "a", "--size", "64", "-o", "a.png", "--device", "cpu")
+    finally:
+        handle.remove()
+    assert said.startswith("There is not enough memory for 64x64 pixels. Lower the size")
+    assert not Path("a.png").exists()

@@ -22,6 +22,8 @@ from todome.tools.checkpoints.opening import predicts_noise
 from todome.tools.checkpoints.tokenizer import merges
 from todome.tools.measuring.subjects import own_size
 from todome.tools.pipelines import open_pipeline
+from todome.tools.timing import Timing
+from todome.tools.tuning.options import Options
 
 
 @functools.cache
@@ -171,9 +173,8 @@ def test_generate_draws_from_it_and_makes_it_again(files, run):
     assert Path("a.png").read_bytes() == Path("b.png").read_bytes()
 
 
-def test_explain_bench_and_eval_open_it(files, run, monkeypatch):
-    monkeypatch.setattr("todome.tools.timing.MOST_CALLS", 3)
-    monkeypatch.setattr("todome.tools.measuring.attention_costs.PATIENCE", 0.0)
+@pytest.mark.thorough
+def test_explain_bench_and_eval_open_it(files, run):
     model, small = files / "sd1.safetensors", ("--size", 64, "--device", "cpu")
     result = run("explain", model, "--factor", 2, *small)
     assert "level 1, 5 layers: 8x8 = 64 keys -> 16" in result.stdout, result.output
@@ -184,6 +185,7 @@ def test_explain_bench_and_eval_open_it(files, run, monkeypatch):
     assert "64x64 pixels, 1 picture of each" in result.stdout, result.output
 
 
+@pytest.mark.thorough
 def test_the_page_opens_it(files):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -197,12 +199,12 @@ def test_the_page_opens_it(files):
         assert page.stdout.read() == "Ctrl+C ends it.\nClosed.\n"
 
 
-def test_a_checkpoint_is_tuned(files, tmp_path, monkeypatch):
-    monkeypatch.setattr("todome.tools.tuning.layer_times.ROUNDS", 1)
-    monkeypatch.setattr("todome.tools.tuning.tuner.PATIENCE", 0.0)
+@pytest.mark.thorough
+def test_a_checkpoint_is_tuned(files, tmp_path):
+    quick = Options(rounds=1, timing=Timing(seconds=0, rounds=1))
     size: Any = {"height": 64, "width": 64, "steps": 2, "calibration": 1, "held_out": 1}
     checkpoint = str(files / "sd1.safetensors")
-    plan = todome.tune(checkpoint, ["a rose", "a fox"], keep=20, **size, device="cpu", out=tmp_path)
+    plan = todome.tune(checkpoint, ["a rose", "a fox"], keep=20, **size, device="cpu", out=tmp_path, options=quick)
     assert plan.measured["model"] == checkpoint
     pipe = open_pipeline(checkpoint, "cpu")
     with todome.apply(pipe, plan):

@@ -1,7 +1,5 @@
 """Which rows of a grid are kept: laws that hold for every grid, factor and seed, and a few exact examples."""
 
-import random
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -21,7 +19,7 @@ from todome.tokens.grid import (
     tile_of,
 )
 
-laws = settings(deadline=None, max_examples=60)
+laws = settings(deadline=None)
 seeds = st.integers(0, 2**31)
 
 
@@ -30,12 +28,6 @@ def grids_and_factors(draw, most=70, whole=False):
     grid = draw(st.tuples(st.integers(1, most), st.integers(1, most)))
     wholes = st.integers(1, min(grid))
     return grid, draw(wholes if whole else wholes | st.floats(1, min(grid)))
-
-
-@st.composite
-def divided_grids(draw):
-    factor = draw(st.integers(1, 8))
-    return (factor * draw(st.integers(1, 9)), factor * draw(st.integers(1, 9))), factor
 
 
 def phase_index(number: int) -> Tensor:
@@ -65,12 +57,14 @@ def test_cells_partition_the_grid(case, seed):
 
 @laws
 @given(grids_and_factors(), st.integers(0, 2**31), seeds)
-def test_no_row_is_kept_twice_in_a_turn(case, number, seed):
+def test_as_many_rows_are_kept_as_the_count_says_and_none_twice(case, number, seed):
     grid, factor = case
     for phase in ("dither", "fixed", "random"):
-        kept = kept_rows(downsampling_table(grid, factor, phase, seed), phase_index(number)).tolist()
-        assert len(set(kept)) == len(kept)
-        assert all(0 <= row < grid[0] * grid[1] for row in kept)
+        table = downsampling_table(grid, factor, phase, seed)
+        kept = kept_rows(table, phase_index(number))
+        assert kept.equal(kept_rows(table, number))
+        assert len(kept.unique()) == len(kept) == kept_count(grid, factor, phase)
+        assert all(0 <= row < grid[0] * grid[1] for row in kept.tolist())
 
 
 @laws
@@ -90,13 +84,8 @@ def test_every_key_is_kept_equally_often(kept, side, cells, seed):
     [
         ((64, 64), 1, (1, 1)),
         ((64, 64), 1.01, (6, 5)),
-        ((64, 64), 1.25, (5, 4)),
         ((64, 64), 1.5, (3, 2)),
-        ((64, 64), 2, (2, 1)),
-        ((64, 64), 2.5, (5, 2)),
         ((64, 64), 3.34, (10, 3)),
-        ((64, 64), 64, (64, 1)),
-        ((3, 3), 1.5, (3, 2)),
         ((2, 9), 1.5, (2, 1)),
     ],
 )
@@ -115,27 +104,11 @@ def test_a_cell_fits_its_grid_and_comes_close_to_the_factor(case):
 
 
 @laws
-@given(grids_and_factors(whole=True))
-def test_fixed_keeps_what_todo_keeps_with_a_whole_factor(case):
-    grid, factor = case
-    kept = kept_rows(downsampling_table(grid, factor, "fixed", seed=0), phase_index(0))
-    assert kept.tolist() == nearest_rows(grid, (grid[0] // factor, grid[1] // factor))
-
-
-@laws
-@given(grids_and_factors())
-def test_fixed_keeps_what_todo_keeps_with_any_factor(case):
-    grid, factor = case
-    kept = kept_rows(downsampling_table(grid, factor, "fixed", seed=0), phase_index(0))
-    assert kept.tolist() == nearest_rows(grid, (int(grid[0] / factor), int(grid[1] / factor)))
-
-
-@laws
 @given(grids_and_factors(), st.integers(0, 2**31), seeds)
-def test_fixed_is_the_same_at_every_turn_and_seed(case, number, seed):
+def test_fixed_keeps_what_todo_keeps_at_every_turn(case, number, seed):
     grid, factor = case
-    first = kept_rows(downsampling_table(grid, factor, "fixed", seed=0), phase_index(0))
-    assert kept_rows(downsampling_table(grid, factor, "fixed", seed), phase_index(number)).equal(first)
+    kept = kept_rows(downsampling_table(grid, factor, "fixed", seed), phase_index(number))
+    assert kept.tolist() == nearest_rows(grid, (int(grid[0] / factor), int(grid[1] / factor)))
 
 
 @laws
@@ -145,33 +118,6 @@ def test_one_row_of_every_cell_is_kept_at_every_turn(case, phase, number, seed):
     order = downsampling_table(grid, factor, phase, seed)
     kept = kept_rows(order, phase_index(number)).tolist()
     assert all(row in cell for row, cell in zip(kept, members_of(order), strict=True))
-
-
-@laws
-@given(grids_and_factors(), st.integers(0, 2**31), seeds)
-def test_a_turn_is_a_number_or_a_tensor(case, number, seed):
-    grid, factor = case
-    for phase in ("dither", "fixed", "random"):
-        order = downsampling_table(grid, factor, phase, seed)
-        assert kept_rows(order, number).equal(kept_rows(order, phase_index(number)))
-
-
-@laws
-@given(grids_and_factors(), st.integers(0, 99), seeds)
-def test_as_many_rows_are_kept_as_the_count_says(case, number, seed):
-    grid, factor = case
-    for phase in ("dither", "fixed", "random"):
-        kept = kept_rows(downsampling_table(grid, factor, phase, seed), phase_index(number))
-        assert len(kept) == kept_count(grid, factor, phase)
-
-
-@laws
-@given(divided_grids(), st.integers(0, 99), seeds)
-def test_every_key_is_kept_exactly_once_in_factor_x_factor_turns(case, start, seed):
-    (height, width), factor = case
-    order = downsampling_table((height, width), factor, "dither", seed)
-    kept = torch.cat([kept_rows(order, phase_index(start + i)) for i in range(factor * factor)])
-    assert sorted(kept.tolist()) == list(range(height * width))
 
 
 @laws
@@ -193,19 +139,7 @@ def test_order_is_a_function_of_the_seed_alone(case, seed):
     grid, factor = case
     once = downsampling_table(grid, factor, "dither", seed)
     torch.rand(7)
-    again = downsampling_table(grid, factor, "dither", seed)
-    assert once.rows.equal(again.rows)
-    assert members_of(once) == members_of(again)
-
-
-@given(grids_and_factors(), seeds)
-@laws
-def test_global_randomness_is_untouched(case, seed):
-    grid, factor = case
-    before = torch.get_rng_state(), random.getstate()
-    kept_rows(downsampling_table(grid, factor, "random", seed), phase_index(3))
-    assert torch.get_rng_state().equal(before[0])
-    assert random.getstate() == before[1]
+    assert members_of(downsampling_table(grid, factor, "dither", seed)) == members_of(once)
 
 
 def test_orders_differ_between_seeds():
@@ -213,41 +147,20 @@ def test_orders_differ_between_seeds():
     assert len(orders) == 20
 
 
-def test_orders_differ_between_cells():
+def test_cells_differ_in_their_orders_and_share_no_phase_at_any_turn():
     order = downsampling_table((64, 64), 2, "dither", seed=0)
     corners = downsampling_table((64, 64), 2, "fixed", seed=0).rows
     patterns = {tuple(pattern) for pattern in (order.rows - corners).T.tolist()}
     assert len(patterns) == 24  # all 4! orders of a 2 x 2 cell among 1024 cells
-
-
-def test_cells_share_no_common_phase_at_any_turn():
-    order = downsampling_table((64, 64), 2, "dither", seed=0)
-    corners = downsampling_table((64, 64), 2, "fixed", seed=0).rows[0]
     for number in range(4):
-        counts = (kept_rows(order, phase_index(number)) - corners).unique(return_counts=True)[1]
+        counts = (kept_rows(order, phase_index(number)) - corners[0]).unique(return_counts=True)[1]
         assert counts.min() > 1024 / 4 * 0.8  # each of the four members in about a quarter of the cells
-
-
-def test_fixed_keeps_the_corners_of_a_small_grid():
-    assert kept_rows(downsampling_table((4, 6), 2, "fixed", 0), phase_index(0)).tolist() == [0, 2, 4, 12, 14, 16]
 
 
 def test_cells_of_a_grid_the_factor_does_not_divide():
     assert members_of(downsampling_table((3, 3), 2, "fixed", 0)) == [[0]]
     order = downsampling_table((3, 5), 2, "dither", 0)
     assert [sorted(cell) for cell in members_of(order)] == [[0, 1, 5, 6, 10, 11], [2, 3, 4, 7, 8, 9, 12, 13, 14]]
-
-
-def test_cells_of_a_float_factor():
-    order = downsampling_table((1, 7), 1, "dither", 0)
-    assert members_of(order) == [[row] for row in range(7)]
-    order = downsampling_table((3, 3), 1.5, "dither", 0)
-    assert [sorted(cell) for cell in members_of(order)] == [list(range(9))] * 4  # the four kept at a time
-
-
-@pytest.mark.parametrize(("side", "factor"), [(32, 1), (64, 1), (65, 2), (128, 2), (192, 3), (256, 4)])
-def test_auto_on_the_grids_of_stable_diffusion(side, factor):
-    assert smallest_factor((side, side), AUTO_KEYS) == factor
 
 
 @laws

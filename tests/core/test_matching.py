@@ -9,10 +9,18 @@ from torch import Tensor
 from torch.nn import functional as F
 from versions import HALVES
 
-from todome.tokens import matching
-from todome.tokens.matching import Matching, MatchTable, match, matching_table, merge, unmerge
+from todome.tokens.matching import (
+    SCORES_AT_ONCE,
+    Matching,
+    MatchTable,
+    match,
+    matching_table,
+    merge,
+    nearest_destinations,
+    unmerge,
+)
 
-laws = settings(deadline=None, max_examples=60)
+laws = settings(deadline=None)
 GRIDS = [(8, 8), (6, 10), (7, 9), (5, 5), (9, 4), (11, 13)]  # most strides do not divide the last four
 
 
@@ -56,22 +64,11 @@ def groups(found: Matching) -> Tensor:
 
 @laws
 @given(matchings())
-def test_shapes(case):
-    x, merged, found = case
-    batch, tokens, channels = x.shape
-    assert found.place.shape == (batch, tokens)
-    assert found.sizes.shape == (batch, tokens - merged, 1)
-    assert merge(x, found).shape == (batch, tokens - merged, channels)
-    assert unmerge(merge(x, found), found).shape == x.shape
-
-
-@laws
-@given(matchings())
 def test_sizes_count_the_tokens_of_every_group(case):
-    x, _, found = case
+    x, merged, found = case
+    assert found.sizes.shape == (len(x), x.shape[1] - merged, 1)
     assert found.sizes.equal(groups(found).sum(-1, keepdim=True))
     assert (found.sizes >= 1).all()
-    assert (found.sizes.sum(1) == x.shape[1]).all()
 
 
 @laws
@@ -83,37 +80,11 @@ def test_tokens_that_stay_come_back_exactly(case):
 
 
 @laws
-@given(matchings())
-def test_merged_tokens_come_back_as_the_mean_of_their_group(case):
-    x, _, found = case
-    back = unmerge(merge(x, found), found)
-    for tokens, places, result in zip(x, found.place, back, strict=True):
-        means = torch.stack([tokens[places == place].mean(0) for place in places])
-        torch.testing.assert_close(result, means)
-
-
-@laws
 @given(matchings(), st.integers(-(2**10), 2**10))
 def test_a_constant_sequence_survives_exactly(case, value):
     x, _, found = case
     constant = torch.full_like(x, value)
     assert unmerge(merge(constant, found), found).equal(constant)
-
-
-@laws
-@given(matchings())
-def test_the_sum_weighted_by_sizes_is_preserved(case):
-    x, _, found = case
-    torch.testing.assert_close((merge(x, found) * found.sizes).sum(1), x.sum(1), atol=1e-4, rtol=1e-4)
-
-
-@laws
-@given(matchings())
-def test_merging_nothing_only_reorders(case):
-    x, merged, found = case
-    if merged == 0:
-        assert unmerge(merge(x, found), found).equal(x)
-    assert (found.sizes > 1).any() == (merged > 0)
 
 
 @laws
@@ -159,23 +130,11 @@ def test_a_phase_is_a_number_or_a_tensor(random):
 
 @pytest.mark.parametrize("at_once", [1, 7, 64, 1000])
 @pytest.mark.parametrize("grid", GRIDS)
-def test_a_search_in_chunks_finds_the_same(monkeypatch, grid, at_once):
-    x = noise(2, grid[0] * grid[1], 8)
-    table = table_of(grid, (2, 2), True, merged=len(x[0]) // 2, seed=1)
-    whole = match(x, table, phase(5))
-    monkeypatch.setattr(matching, "SCORES_AT_ONCE", at_once)
-    in_chunks = match(x, table, phase(5))
-    assert in_chunks.place.equal(whole.place)
-    assert in_chunks.sizes.equal(whole.sizes)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
-def test_zero_vectors_give_no_nan(dtype):
-    x = noise(2, 64, 8).to(dtype)
-    x[:, ::3] = 0
-    x[1] = 0
-    found = match(x, table_of((8, 8), (2, 2), False, merged=40), phase(0))
-    assert unmerge(merge(x, found), found).isfinite().all()
+def test_a_search_in_chunks_finds_the_same(grid, at_once):
+    tokens = noise(2, grid[0] * grid[1], 8)
+    sources, destinations = tokens[:, ::2], tokens[:, 1::2]
+    whole, in_chunks = (nearest_destinations(sources, destinations, most) for most in (SCORES_AT_ONCE, at_once))
+    torch.testing.assert_close(in_chunks, whole)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
@@ -184,13 +143,6 @@ def test_zero_vectors_are_like_nothing(dtype):
     x = torch.stack([alike, 0 * alike, 3 * alike, 2 * alike])[None].to(dtype)  # a similarity of NaN would rank first
     found = match(x, table_of((2, 2), (2, 2), False, merged=2), phase(0))
     assert found.place.tolist() == [[0, 1, 0, 0]]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
-def test_merging_keeps_the_dtype(dtype):
-    x = noise(1, 64, 8).to(dtype)
-    found = match(x, table_of((8, 8), (2, 2), False, merged=32), phase(0))
-    assert merge(x, found).dtype == unmerge(merge(x, found), found).dtype == dtype
 
 
 @laws

@@ -31,7 +31,7 @@ def test_a_plan_comes_back_from_its_file(tmp_path):
     assert back == plan
     assert back.measured == plan.measured
     assert hash(back) == hash(plan)
-    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+    assert copy.deepcopy(plan) == plan == pickle.loads(pickle.dumps(plan))
 
 
 def test_a_plan_that_cannot_be_written_leaves_nothing_behind(tmp_path):
@@ -49,21 +49,13 @@ def test_many_threads_save_a_plan_in_one_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
-def test_a_plan_copies_and_pickles():
-    plan = Plan(LAYERS)
-    assert copy.deepcopy(plan) == plan == pickle.loads(pickle.dumps(plan))
-
-
-def test_settings_of_now_come_before_those_of_later():
-    assert [one.factor for one in Plan(LAYERS).settings(MODEL)] == [2, 4]
-    assert [one.factor for one in Plan(LAYERS, switch=0.5).settings(MODEL)] == [2, 4, 2, 2]
-
-
 def test_the_factor_falls_at_the_switch_and_only_where_there_is_another():
     plan = Plan(LAYERS, switch=0.3)
     assert plan.falls
     assert plan.windowed
     assert [plan.is_late(step, 10) for step in range(10)] == [False] * 3 + [True] * 7
+    assert [one.factor for one in plan.settings(MODEL)] == [2, 4, 2, 2]  # those of now come before those of later
+    assert [one.factor for one in Plan(LAYERS).settings(MODEL)] == [2, 4]
     flat = Plan({"up.1.0": PlannedLayer(2, 2, 64, (8,))}, switch=0.3)
     assert not flat.falls
     assert not flat.windowed
@@ -103,12 +95,9 @@ def test_another_architecture_is_refused_by_the_layer_that_differs(model, said):
     ("change", "said"),
     [
         (lambda plan: "no JSON", "cannot be read"),
-        (lambda plan: json.dumps([1]), "it is something else"),
         (lambda plan: json.dumps({"factor": 2}), "it is something else"),
         (lambda plan: json.dumps(plan | {"todome_plan": 9}), "its format is 9, and this version of todome reads 1"),
         (lambda plan: json.dumps({k: v for k, v in plan.items() if k != "layers"}), "missing or broken ('layers')"),
-        (lambda plan: json.dumps(plan | {"layers": {"up.1.0": {"factor": 2}}}), "missing or broken"),
-        (lambda plan: json.dumps(plan | {"layers": 3}), "missing or broken"),
     ],
 )
 def test_a_file_that_is_no_plan_is_refused_with_the_reason(tmp_path, change, said):
@@ -179,40 +168,26 @@ two: Any = "2"
 
 
 @pytest.mark.parametrize(
-    ("layer", "said"),
+    ("given", "said"),
     [
-        (PlannedLayer(0.5, 1, 64, ()), "factor=(0.5, 1) cannot be used"),
-        (PlannedLayer(two, 1, 64, ()), "factor=('2', 1) cannot be used"),
-        (PlannedLayer(2, 1, 0, ()), "tokens of up.1.0=0 cannot be used"),
-        (PlannedLayer(2, 1, 64, (8, 0)), "width of up.1.0=(8, 0) cannot be used. Allowed: whole numbers of at least 1"),
+        ({"layers": {}}, "layers={} cannot be used"),
+        ({"layers": {"up.1.0": PlannedLayer(0.5, 1, 64, ())}}, "factor=(0.5, 1) cannot be used"),
+        ({"layers": {"up.1.0": PlannedLayer(two, 1, 64, ())}}, "factor=('2', 1) cannot be used"),
+        ({"layers": {"up.1.0": PlannedLayer(2, 1, 0, ())}}, "tokens of up.1.0=0 cannot be used"),
+        (
+            {"layers": {"up.1.0": PlannedLayer(2, 1, 64, (8, 0))}},
+            "width of up.1.0=(8, 0) cannot be used. Allowed: whole",
+        ),
+        ({"measured": [45.2]}, "measured=[45.2] cannot be used. Allowed: what was measured, by name"),
+        ({"measured": {"psnr": "good"}}, "measured psnr='good' cannot be used. Allowed: a number"),
+        ({"measured": {"size": 256}}, "measured size=256 cannot be used. Allowed: width and height in pixels"),
+        ({"switch": 1.5}, "switch=1.5 cannot be used"),
+        ({"start": 1.5}, "start=1.5 cannot be used"),
+        ({"stop": 1.5}, "stop=1.5 cannot be used"),
     ],
+    ids=str,
 )
-def test_bad_layers_are_refused(layer, said):
+def test_bad_fields_are_refused(given: dict[str, Any], said: str):
     with pytest.raises((ValueError, TypeError)) as error:
-        Plan({"up.1.0": layer})
+        Plan(**{"layers": LAYERS, **given})
     assert said in str(error.value)
-
-
-def test_an_empty_plan_is_refused():
-    with pytest.raises(ValueError, match=r"layers=\{\} cannot be used"):
-        Plan({})
-
-
-@pytest.mark.parametrize(
-    ("measured", "said"),
-    [
-        ([45.2], "measured=[45.2] cannot be used. Allowed: what was measured, by name"),
-        ({"psnr": "good"}, "measured psnr='good' cannot be used. Allowed: a number"),
-        ({"size": 256}, "measured size=256 cannot be used. Allowed: width and height in pixels"),
-    ],
-)
-def test_measurements_of_another_kind_are_refused(measured: Any, said: str):
-    with pytest.raises(ValueError, match="cannot be used") as error:
-        Plan(LAYERS, measured=measured)
-    assert said in str(error.value)
-
-
-@pytest.mark.parametrize("field", ["switch", "start", "stop"])
-def test_fractions_are_checked(field: str):
-    with pytest.raises(ValueError, match=f"{field}=1.5 cannot be used"):
-        replace(Plan(LAYERS), **{field: 1.5})

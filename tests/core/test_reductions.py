@@ -3,7 +3,6 @@
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, asdict, replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,77 +11,28 @@ from hypothesis import strategies as st
 from todome import Downsample, Merge
 from todome.reductions import stateless_randint
 
-laws = settings(deadline=None, max_examples=100)
-
-ACCEPTED: list[Downsample | Merge] = [
-    Downsample(),
-    Downsample("auto"),
-    Downsample(1),
-    Downsample(2),
-    Downsample(1.5),
-    Downsample((2, 2)),
-    Downsample((1, 2.5, 4)),
-    Downsample(2, phase="fixed"),
-    Downsample(2, phase="random", seed=2**40),
-    Downsample(2, start=0.25, stop=0.25),
-    Downsample(2, start=0, stop=1),
-    Merge(),
-    Merge(0),
-    Merge(0.75),
-    Merge((0.5, 0.3)),
-    Merge(0.9375, stride=(4, 4)),
-    Merge(0.5, stride=(1, 2)),
-    Merge(attention=False, feed_forward=True),
-    Merge(attention=False, cross_attention=True, random=False),
-    Merge(0.5, start=1, stop=1),
-]
+laws = settings(deadline=None)
 
 
-def test_defaults_of_downsample():
-    expected = {"factor": "auto", "phase": "dither", "start": 0.0, "stop": 1.0, "seed": 0}
-    assert asdict(Downsample()) == expected
-
-
-def test_defaults_of_merge():
-    parts = {"attention": True, "cross_attention": False, "feed_forward": False}
-    expected = {"ratio": 0.5, "stride": (2, 2), "random": True, **parts, "start": 0.0, "stop": 1.0, "seed": 0}
-    assert asdict(Merge()) == expected
+def test_defaults_and_the_order_of_the_fields():
+    window = [("start", 0.0), ("stop", 1.0), ("seed", 0)]
+    assert [*asdict(Downsample()).items()] == [("factor", "auto"), ("phase", "dither"), *window]
+    parts = [("attention", True), ("cross_attention", False), ("feed_forward", False)]
+    assert [*asdict(Merge()).items()] == [("ratio", 0.5), ("stride", (2, 2)), ("random", True), *parts, *window]
 
 
 def test_sequences_become_tuples():
     assert Downsample([2, 1.5]).factor == (2, 1.5)
-    assert Merge([0.5, 0.25]).ratio == (0.5, 0.25)
-    assert Downsample(2).factor == 2
-    assert Merge(0.5).ratio == 0.5
-
-
-@pytest.mark.parametrize("reduction", ACCEPTED, ids=repr)
-def test_reductions_are_frozen(reduction):
-    for field in asdict(reduction):
-        with pytest.raises(FrozenInstanceError):
-            setattr(reduction, field, 1)
-
-
-@pytest.mark.parametrize("reduction", ACCEPTED, ids=repr)
-def test_reductions_equal_their_copies_and_hash_alike(reduction):
-    for twin in (type(reduction)(**asdict(reduction)), copy.deepcopy(reduction), pickle.loads(pickle.dumps(reduction))):
-        assert twin == reduction
-        assert hash(twin) == hash(reduction)
-
-
-def test_reductions_given_as_lists_hash_like_those_given_as_tuples():
     assert {Downsample([2, 2]), Downsample((2, 2)), Merge([0.5]), Merge((0.5,))} == {Downsample((2, 2)), Merge((0.5,))}
 
 
-@pytest.mark.parametrize(
-    "change", [{"factor": 3}, {"phase": "fixed"}, {"start": 0.1}, {"stop": 0.9}, {"seed": 1}, {"factor": (2,)}], ids=str
-)
-def test_reductions_that_differ_in_any_field_are_not_equal(change):
-    assert replace(Downsample(2), **change) != Downsample(2)
-
-
-def test_downsample_is_not_merge():
-    assert Downsample(1) != Merge(0)
+@pytest.mark.parametrize("reduction", [Downsample((1, 2.5), seed=2**40), Merge((0.5, 0.3), start=1)], ids=repr)
+def test_reductions_are_frozen_and_equal_their_copies(reduction):
+    with pytest.raises(FrozenInstanceError):
+        reduction.seed = 1
+    for twin in (type(reduction)(**asdict(reduction)), copy.deepcopy(reduction), pickle.loads(pickle.dumps(reduction))):
+        assert (twin, hash(twin)) == (reduction, hash(reduction))
+    assert replace(reduction, stop=1.0, seed=1) != reduction
 
 
 def test_reductions_print_as_they_are_written():
@@ -94,7 +44,7 @@ def test_reductions_print_as_they_are_written():
     ("reduction", "levels"),
     [
         (Downsample(2), {1: 2}),
-        (Downsample((2, 1.5)), {1: 2, 2: 1.5}),
+        (Downsample((2, 1.5, 4)), {1: 2, 2: 1.5, 3: 4}),
         (Downsample((1, 2)), {2: 2}),
         (Downsample(1), {}),
         (Downsample("auto"), {1: "auto", 2: "auto", 3: "auto"}),
@@ -108,11 +58,6 @@ def test_levels_that_are_reduced(reduction, levels):
     assert reduction.levels(available=3) == levels
 
 
-@pytest.mark.parametrize("reduction", [Downsample((2, 2)), Merge((0.5, 0.5))], ids=repr)
-def test_as_many_levels_as_the_model_has_are_accepted(reduction):
-    assert len(reduction.levels(available=2)) == 2
-
-
 def test_windowed():
     assert not Downsample(2).windowed
     assert not Merge(start=0, stop=1).windowed
@@ -120,14 +65,9 @@ def test_windowed():
     assert Merge(start=0.1).windowed
 
 
-@pytest.mark.parametrize(("side", "factor"), [(64, 1), (128, 2), (192, 3), (256, 4)])
-def test_auto_on_a_grid(side, factor):
+@pytest.mark.parametrize(("side", "factor"), [(32, 1), (64, 1), (65, 2), (128, 2), (192, 3), (256, 4)])
+def test_auto_on_the_grids_of_stable_diffusion(side, factor):
     assert Downsample.factor_on((side, side), "auto") == factor
-
-
-@pytest.mark.parametrize("factor", [1, 1.5, 8, 7.99])
-def test_factors_up_to_the_grid_are_accepted(factor):
-    assert Downsample.factor_on((8, 9), factor) == factor
 
 
 @pytest.mark.parametrize(
@@ -164,13 +104,3 @@ def test_draws_depend_on_seed_and_step_and_fit_into_a_tensor():
     draws = [stateless_randint(seed, step) for seed in range(12) for step in range(12)]
     assert len(set(draws)) == 144
     assert all(0 <= draw < 2**31 for draw in draws)
-
-
-def fields(reduction: Any) -> tuple[str, ...]:
-    return tuple(asdict(reduction))
-
-
-def test_fields_stay_in_the_documented_order():
-    assert fields(Downsample()) == ("factor", "phase", "start", "stop", "seed")
-    parts = ("attention", "cross_attention", "feed_forward")
-    assert fields(Merge()) == ("ratio", "stride", "random", *parts, "start", "stop", "seed")

@@ -1,20 +1,20 @@
 """The cache of tables: found by layer, grid and device, bounded, and the same again after a table was dropped."""
 
 import copy
+import gc
 import pickle
 import threading
 from typing import Any
 
 import pytest
 import torch
-from zoo import run, small_unet, unet_inputs
+from zoo import mini_unet, run, unet_inputs
 
 import todome
 from todome import Downsample, Merge
 from todome.reductions import layer_table
-from todome.tokens import tables
 from todome.tokens.grid import RowTable
-from todome.tokens.tables import TableCache
+from todome.tokens.tables import LEAST_BYTES, TableCache
 
 CPU = torch.device("cpu")
 
@@ -40,23 +40,17 @@ def test_tables_are_by_device():
     assert isinstance(here, RowTable)
     assert isinstance(there, RowTable)
     assert (here.rows.device.type, there.rows.device.type) == ("cpu", "meta")
+    assert here.rows.dtype == there.rows.dtype == torch.int32
     assert cache.find(0, (8, 8), CPU) is here
 
 
-def test_tables_take_32_bits():
-    table = TableCache(build).find(0, (8, 9), CPU)
-    assert isinstance(table, RowTable)
-    assert table.rows.dtype == torch.int32
-
-
-def test_tables_of_sizes_that_are_no_longer_used_are_dropped(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tables, "SPARE_BYTES", 2**20)
-    cache = TableCache(build)
+def test_tables_of_sizes_that_are_no_longer_used_are_dropped():
+    cache = TableCache(build, spare_bytes=2**20)
     for side in range(64, 128):
         for layer in (0, 1):
             cache.find(layer, (side, side), CPU)
     largest = max(found.bytes for found in cache.grids.values())
-    assert size_of(cache) <= 2**20 + tables.GRIDS_IN_USE * largest
+    assert size_of(cache) <= 2**20 + cache.grids_in_use * largest
     assert (127, 127) in [grid for grid, _ in cache.grids]
     assert (64, 64) not in [grid for grid, _ in cache.grids]
 
@@ -65,28 +59,20 @@ def test_dense_sizes_do_not_pile_up_either():
     cache = TableCache(lambda layer, grid: None)
     for side in range(2, 2000):
         cache.find(0, (side, side), CPU)
-    assert len(cache.grids) <= tables.SPARE_BYTES // tables.LEAST_BYTES + tables.GRIDS_IN_USE + 1
+    assert len(cache.grids) <= cache.spare_bytes // LEAST_BYTES + cache.grids_in_use + 1
 
 
-def test_what_a_graph_reads_is_never_dropped(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tables, "SPARE_BYTES", 0)
-    cache = TableCache(build)
-    pinned = cache.find(0, (8, 8), CPU, pin=True)
+def test_what_a_graph_reads_is_never_dropped_and_a_dropped_table_is_the_same_again():
+    cache = TableCache(build, spare_bytes=0)
+    pinned, dropped = cache.find(0, (8, 8), CPU, pin=True), cache.find(0, (9, 8), CPU)
     for side in range(10, 60):
         cache.find(0, (side, side), CPU)
     assert cache.find(0, (8, 8), CPU) is pinned
-
-
-def test_a_dropped_table_is_the_same_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tables, "SPARE_BYTES", 0)
-    monkeypatch.setattr(tables, "GRIDS_IN_USE", 1)
-    model = small_unet()
-    patch = todome.apply(model, Downsample(factor=(2, 2)))
-    outputs = []
-    for grid in [(16, 18), (12, 20), (14, 14), (16, 18)]:
-        patch.at(1, 4)
-        outputs.append(run(model, **unet_inputs(2, grid)))
-    assert torch.equal(outputs[0], outputs[3])
+    again = cache.find(0, (9, 8), CPU)
+    assert isinstance(dropped, RowTable)
+    assert isinstance(again, RowTable)
+    assert again is not dropped
+    assert again.rows.equal(dropped.rows)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
@@ -116,18 +102,15 @@ def test_threads_find_the_same_tables():
 
 @pytest.mark.parametrize("reduction", [Downsample(factor=2), Merge()], ids=repr)
 def test_nothing_grows_with_the_number_of_applies(reduction):
-    import gc
+    model = mini_unet()
 
-    model = small_unet()
-    for _ in range(3):
-        todome.apply(model, reduction)
-        run(model, **unet_inputs())
-    todome.remove(model)
-    gc.collect()
-    before = len(gc.get_objects())
-    for _ in range(20):
-        todome.apply(model, reduction)
-        run(model, **unet_inputs())
-    todome.remove(model)
-    gc.collect()
-    assert len(gc.get_objects()) - before < 200
+    def objects_after(applies: int) -> int:
+        for _ in range(applies):
+            todome.apply(model, reduction)
+            run(model, **unet_inputs())
+        todome.remove(model)
+        gc.collect()
+        return len(gc.get_objects())
+
+    before = objects_after(3)
+    assert objects_after(10) - before < 100

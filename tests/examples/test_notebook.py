@@ -53,7 +53,6 @@ def test_it_runs_on_a_model_of_your_own(monkeypatch: pytest.MonkeyPatch, folder:
     """As a script. In a kernel it was run for what it shows, which the tests above read."""
     for name, value in {"MODEL": str(folder), "SIZE": "32x32", "STEPS": "5", "PROMPT": "a rose"}.items():
         monkeypatch.setenv(f"TODOME_{name}", value)
-    monkeypatch.setattr("todome.tools.measuring.attention_costs.PATIENCE", 0.0)
     with mpl.rc_context():
         names = runpy.run_path(str(SOURCE))
     plt.close("all")

@@ -1,10 +1,13 @@
 """Every example, copied alone into a folder and run as a user would: it writes its picture, with fewer keys."""
 
 import ast
+import asyncio
 import runpy
 import shutil
+import socket
 import subprocess
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from fresh import DRAWING, python_after
 from omegaconf import OmegaConf
 from PIL import Image
 from safetensors.torch import save_file
+from starlette.requests import Request
 from tiny_ldm import TinyLatentDiffusion
 from torch import Generator
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
@@ -196,31 +200,95 @@ def test_controlnet(run: Callable[..., str], folder: Path, tmp_path: Path, photo
     assert pixels("controlnet.png").shape == (24, 32, 3)
 
 
-def test_the_server_draws_for_many_at_once(folder: Path, tmp_path: Path):
-    """In a process of its own. The same prompt and seed are the same picture, whoever asks beside."""
-    copied = shutil.copy(EXAMPLES / "server.py", tmp_path)
-    words = [python_after(DRAWING), copied, "--model", str(folder), *SMALL, "--steps", "4", "--port", "0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-        try:
-            assert server.stdout is not None
-            lines = iter(server.stdout.readline, "")
-            address = next(line.split()[-1] for line in lines if line.startswith("Listening on "))
-            alone = asked(address, "?prompt=a+rose&seed=3")
-            with ThreadPoolExecutor(4) as pool:
-                queries = ["?prompt=a+rose&seed=3", "?prompt=a+rose&seed=4"] * 4
-                found = list(pool.map(lambda query: asked(address, query), queries))
-            assert found[::2] == [alone] * 4
-            assert len({*found}) == 2
-            with pytest.raises(HTTPError, match="400"):
-                asked(address, "?seed=3")
-        finally:
-            server.terminate()
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[str]:
+    """Address of the server with two threads, in a process of its own."""
+    sized = [*SMALL, "--steps", "4", "--threads", "2", "--port", "0"]
+    words = [python_after(DRAWING), str(EXAMPLES / "server.py"), "--model", str(folder), *sized]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        yield next(line.split()[-1] for line in lines if line.startswith("Listening on "))
+        process.terminate()
+
+
+def asked(address: str, query: str, seconds: float = 60) -> bytes:
+    with urlopen(f"{address}/{query}", timeout=seconds) as answer:
+        return answer.read()
+
+
+def test_the_server_draws_for_many_at_once(server: str):
+    """The same prompt and seed are the same picture, whoever asks beside."""
+    alone = asked(server, "?prompt=a+rose&seed=3")
+    with ThreadPoolExecutor(4) as pool:
+        queries = ["?prompt=a+rose&seed=3", "?prompt=a+rose&seed=4"] * 4
+        found = list(pool.map(lambda query: asked(server, query), queries))
+    assert found[::2] == [alone] * 4
+    assert len({*found}) == 2
     assert alone.startswith(b"\x89PNG")
 
 
-def asked(address: str, query: str) -> bytes:
-    with urlopen(f"{address}/{query}", timeout=60) as answer:
-        return answer.read()
+SEEDS = ["18446744073709551616", "9223372036854775808", "-1", "1.5", "x", "9" * 5000]
+
+
+@pytest.mark.parametrize("query", [f"prompt=a&seed={seed}" for seed in SEEDS] + ["seed=3", f"prompt={'a' * 501}"])
+def test_the_server_refuses_in_a_sentence(server: str, query: str):
+    with pytest.raises(HTTPError, match="400") as refused:
+        asked(server, f"?{query}")
+    said = refused.value.read().decode()
+    assert ("Allowed: a whole number from 0 to 2**63 - 1." if query.startswith("prompt=a&") else "Ask for /") in said
+
+
+def test_the_server_has_no_more_threads_than_it_was_given(server: str):
+    """Two that say nothing have both of them: whoever comes then waits for one of them to leave."""
+    host, port = server.removeprefix("http://").split(":")
+    silent = [socket.create_connection((host, int(port))) for _ in range(2)]
+    with pytest.raises(TimeoutError):
+        asked(server, "?prompt=a+rose", seconds=1)
+    for one in silent:
+        one.close()
+    assert asked(server, "?prompt=a+rose").startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def serving() -> Any:
+    """What the example for Ray Serve defines, without a cluster."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Ray, about itself
+        return runpy.run_path(str(EXAMPLES / "serve.py"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"[" * 9_999,
+        b"\xff",
+        b'{"seed": 18446744073709551616}',
+        b'{"seed": -1}',
+        b'{"size": -64}',
+        b'{"size": 36}',
+        b'{"size": "big"}',
+        b'{"steps": true}',
+        b'{"guidance": NaN}',
+        b'{"steps": 1e999}',
+    ],
+)
+def test_ray_serve_refuses_in_a_sentence(serving: Any, body: bytes):
+    with pytest.raises(ValueError, match=r"^(This is no object in JSON|\w+=.* cannot be used)"):
+        serving["read_request"](body, 64, 8)
+
+
+@pytest.mark.parametrize("parts", [[b" " * 20_000], [b" " * 100] * 200], ids=["at once", "in parts"])
+def test_ray_serve_reads_no_more_than_a_request_needs(serving: Any, parts: list[bytes]):
+    left = iter(parts)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": next(left), "more_body": True}
+
+    with pytest.raises(OverflowError, match="Allowed: 10000 bytes"):
+        asyncio.run(serving["read_body"](Request({"type": "http", "method": "POST"}, receive)))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:pydantic", "ignore::DeprecationWarning:ray")  # of Ray Serve

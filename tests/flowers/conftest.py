@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from todome.tools.metrics import LPIPS
 
@@ -35,28 +34,19 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def lpips(tmp_path_factory: pytest.TempPathFactory) -> LPIPS:
-    """Random weights, by way of a file like the one that a user has."""
-    torch.manual_seed(0)
-    network = LPIPS()
-    tensors = {f"l{i}": torch.rand_like(head) for i, head in enumerate(network.heads)}
-    for i in range(len(network.convolutions)):
-        for short, name in (("w", "weight"), ("b", "bias")):
-            tensors[f"c{i}.{short}"] = network.get_parameter(f"convolutions.{i}.{name}").detach()
-    path = tmp_path_factory.mktemp("weights") / "lpips.safetensors"
-    save_file(tensors, path)
-    return LPIPS.load(path).requires_grad_(False)
+def closeness(lpips: Path) -> LPIPS:
+    return LPIPS.load(lpips).requires_grad_(False)
 
 
 @pytest.fixture(scope="session")
-def ready(photos: Path, lpips: LPIPS, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ready(photos: Path, closeness: LPIPS, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run's folder in which everything is done but diffusion."""
     run = tmp_path_factory.mktemp("ready") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["prepare.py", str(photos), "--run", str(run), "--device", "cpu"])
         prepare.main()
     torch.manual_seed(0)
-    autoencoder.train(load_photos(sorted(photos.glob("*/*"))), lpips, run, iterations=2, batch=2)
+    autoencoder.train(load_photos(sorted(photos.glob("*/*"))), closeness, run, iterations=2, batch=2)
     return run
 
 

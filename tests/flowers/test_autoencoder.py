@@ -8,7 +8,7 @@ from runs import state_of
 from torch import Tensor
 
 
-def test_the_autoencoder_goes_on_where_it_was_cut(run, photos, lpips, monkeypatch):
+def test_the_autoencoder_goes_on_where_it_was_cut(run, photos, closeness, monkeypatch):
     seen: list[Tensor] = []
     monkeypatch.setattr(autoencoder, "CUT", 32)
     monkeypatch.setattr(
@@ -19,7 +19,7 @@ def test_the_autoencoder_goes_on_where_it_was_cut(run, photos, lpips, monkeypatc
         (run / name).unlink()
     for iterations in (2, 4):
         torch.manual_seed(0)
-        autoencoder.train(pictures, lpips, run, iterations, batch=2)
+        autoencoder.train(pictures, closeness, run, iterations, batch=2)
         assert state_of(run, "autoencoder")["iteration"] == iterations
     assert len(seen) == 4
     assert not seen[0].equal(seen[2])  # cuts of its own, not those of the beginning

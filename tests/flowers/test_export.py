@@ -16,6 +16,8 @@ from words import vocabulary
 
 from todome.tools.quiet import quiet_loading
 
+pytestmark = pytest.mark.thorough  # it trains the real networks
+
 
 def test_the_whole_training_ends_in_a_pipeline(exported):
     with quiet_loading():

@@ -46,13 +46,3 @@ def test_a_step_is_as_long_as_one_of_adamw():
     assert optimiser.param_groups[0]["lr"] == 0.05
     for weight in weights:
         assert weight.square().mean().sqrt().item() == pytest.approx(0.2 * 0.05, rel=0.2)
-
-
-def test_it_finds_the_lowest_place():
-    torch.manual_seed(0)
-    wanted = torch.randn(6, 10)
-    weight = nn.Parameter(torch.zeros(6, 10))
-    optimiser = Muon([weight], lr=0.3, weight_decay=0.0)
-    for i in range(200):
-        take_step([optimiser], (weight - wanted).square().sum(), share=1 - i / 200)
-    assert (weight - wanted).abs().max() < 0.1

@@ -33,34 +33,25 @@ def captions(kind: str, label: Label, count: int = 300) -> list[str]:
 
 
 @given(labelled, views, seeds)
-def test_a_caption_says_nothing_false(labelled, view, seed):
+def test_a_caption_is_plain_text_that_says_nothing_false(labelled, view, seed):
     kind, colour = labelled
-    words = set(words_of(caption(kind, Label(colour, view), random.Random(seed))))
+    text = caption(kind, Label(colour, view), random.Random(seed))
+    words = set(words_of(text))
     assert {KIND_OF_WORD[word] for word in words & KIND_OF_WORD.keys()} <= {kind}
     assert words & {*KINDS[kind], "flower", "flowers"}
     assert words & {*COLOURS} <= {colour}
     if view is None:
         assert not words & VIEW_WORDS
-
-
-@given(labelled, views, seeds)
-def test_a_caption_is_plain_text(labelled, view, seed):
-    kind, colour = labelled
-    text = caption(kind, Label(colour, view), random.Random(seed))
     assert re.fullmatch(r"[a-z]+(( |-|, )[a-z]+)*", text)
     assert caption(kind, Label(colour, view), random.Random(seed)) == text
 
 
-def test_captions_tell_all_they_know_most_of_the_time():
+def test_captions_tell_all_they_know_most_of_the_time_and_in_any_order():
     said = [words_of(text) for text in captions("tulip", Label("red", "close-up"))]
     share = {word: sum(word in words for words in said) / len(said) for word in ("red", "tulip", "tulips", "flower")}
     assert 0.7 < share["red"] < 0.9
     assert share["tulip"] + share["tulips"] > 0.9
     assert share["flower"] > 0  # a kind is not always named
-
-
-def test_word_order_is_free():
-    said = [words_of(text) for text in captions("tulip", Label("red", "close-up"))]
     orders = {tuple(word for word in words if word in ("red", "tulip", "macro")) for words in said}
     assert {*itertools.permutations(("red", "tulip", "macro"))} - orders <= {
         ("red", "macro", "tulip"),  # a view never comes between a colour and its flower
@@ -72,6 +63,7 @@ def test_words_that_mean_nothing_are_mixed_in():
     said = {word for text in captions("rose", Label(None, None)) for word in words_of(text)}
     assert len(said & {*FILLERS}) > 20
     assert len(said - {*vocabulary()}) > 20
+    assert not {*FILLERS} & {*COLOURS, *KIND_OF_WORD, *VIEW_WORDS}
 
 
 def test_a_made_up_word_is_never_one_that_means_something():
@@ -87,10 +79,6 @@ def test_a_made_up_word_is_never_one_that_means_something():
             return list(words.pop(0))
 
     assert unknown_word(Spelling()) == "zorb"
-
-
-def test_no_filler_says_what_a_photo_shows():
-    assert not {*FILLERS} & {*COLOURS, *KIND_OF_WORD, *VIEW_WORDS}
 
 
 def test_the_vocabulary_has_every_word_once():
@@ -110,30 +98,24 @@ SPREAD = [*itertools.product(range(30, SIDE, 50), repeat=2)]
 MIDDLE = [(SIDE // 2, SIDE // 2)]
 
 
-@pytest.mark.parametrize("kind", ["rose", "tulip"])
-def test_one_large_red_flower(kind):
-    assert read_label(discs(GREEN, RED, 90, MIDDLE), kind) == Label("red", "close-up")
-
-
-@pytest.mark.parametrize("kind", ["dandelion", "sunflower", "tulip"])
-def test_many_small_yellow_flowers(kind):
-    assert read_label(discs(GREEN, YELLOW, 10, SPREAD), kind) == Label("yellow", "field")
-
-
-def test_seeds_of_a_dandelion_are_no_field():
-    photo = discs(GREEN, "white", 10, SPREAD)
-    assert read_label(photo, "dandelion") == Label("white", None)
-    assert read_label(photo, "daisy") == Label("white", "field")
+@pytest.mark.parametrize(
+    ("colour", "radius", "places", "kind", "label"),
+    [
+        (RED, 90, MIDDLE, "tulip", Label("red", "close-up")),
+        (RED, 90, MIDDLE, "sunflower", Label(None, None)),  # a kind has only colours it is grown in
+        (YELLOW, 10, SPREAD, "dandelion", Label("yellow", "field")),
+        ("white", 10, SPREAD, "daisy", Label("white", "field")),
+        ("white", 10, SPREAD, "dandelion", Label("white", None)),  # its seeds are no field
+    ],
+)
+def test_what_a_photo_shows(colour, radius: int, places, kind: str, label: Label):
+    assert read_label(discs(GREEN, colour, radius, places), kind) == label
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("background", [BLUE, GREEN, "black", "white"])
 def test_a_photo_without_a_flower_has_no_label(kind, background):
     assert read_label(Image.new("RGB", (SIDE, SIDE), background), kind) == Label(None, None)
-
-
-def test_a_kind_has_only_colours_it_is_grown_in():
-    assert read_label(discs(GREEN, RED, 90, MIDDLE), "sunflower") == Label(None, None)
 
 
 def test_two_colours_leave_doubt():
@@ -162,7 +144,4 @@ def test_a_folder_without_photos_is_refused(tmp_path, folder):
     (tmp_path / "empty" / "car").mkdir(parents=True)
     with pytest.raises(SystemExit) as error:
         list_photos(tmp_path / folder)
-    assert str(error.value) == (
-        f"{tmp_path / folder} holds no photos. Expected: one folder per kind, named "
-        "daisy, dandelion, rose, sunflower, tulip."
-    )
+    assert str(error.value).startswith(f"{tmp_path / folder} holds no photos. Expected: ")

@@ -16,7 +16,11 @@ import todome
 from todome import Downsample, Merge
 
 MERGE = Merge(ratio=(0.5, 0.5), cross_attention=True, feed_forward=True)
-over_reductions = pytest.mark.parametrize("reduction", [Downsample(factor=(2, 2)), MERGE], ids=["downsample", "merge"])
+REDUCTIONS = [
+    pytest.param(Downsample(factor=(2, 2)), id="downsample"),
+    pytest.param(MERGE, id="merge", marks=pytest.mark.thorough),
+]
+over_reductions = pytest.mark.parametrize("reduction", REDUCTIONS)
 
 
 def nothing(unet: Any) -> None:

@@ -2,17 +2,25 @@
 
 import copy
 import math
-import pickle
 from typing import Any
 
 import pytest
 import torch
 from diffusers import StableDiffusionControlNetPipeline
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
-from promises import among, gradients, hook_tables, over_blocks, over_zoo
+from promises import (
+    among,
+    assert_copy_stands_alone,
+    assert_same_run,
+    gradients,
+    over_blocks,
+    over_zoo,
+    pickled,
+    steps_of,
+)
 from torch import Tensor
 from versions import needs_hooks_in_graphs, needs_kept_notes
-from zoo import Host, controlnet, host_named, image_keys, mini_unet, run, small_unet, tiny_pipeline, unet_inputs
+from zoo import Host, controlnet, host_named, image_keys, mini_unet, small_unet, tiny_pipeline, unet_inputs
 
 import todome
 from todome import Downsample, Plan
@@ -48,6 +56,8 @@ def output(host: Host, target: Any, reduction: Any, step: int = 3) -> Tensor:
 @over_zoo
 def test_one_factor_everywhere_is_what_downsample_does(host: Host):
     target, factor = host.build(), 2 if host.name == "sd1" else 1.5
+    names = [layer.name for layer in layers_of(target)]
+    assert len({*names}) == len(names)
     expected = output(host, target, Downsample((factor,) * host.levels))
     assert torch.equal(output(host, target, plan_for(host, target, factor=factor)), expected)
 
@@ -74,31 +84,11 @@ def test_before_and_after_the_switch_it_is_what_flat_plans_are(host: Host):
         assert not torch.equal(ours, output(host, target, other, step)), step
 
 
-@over_zoo
-def test_names_are_unique_in_a_model(host: Host):
-    target = host.build()
-    names = [layer.name for layer in layers_of(target)]
-    assert len(set(names)) == len(names)
-    assert all(f".{layer.level}." in layer.name for layer in layers_of(target))
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda target: pickle.loads(pickle.dumps(target))])
+@pytest.mark.parametrize("copied", [copy.deepcopy, pytest.param(pickled, marks=pytest.mark.thorough)])
 @among("sd1", "svd", "ldm1-wrapped")
 def test_a_copy_keeps_the_plan_and_stands_alone(host: Host, copied: Any):
     target = host.build()
-    dense = host.run(target)
-    patch = todome.apply(target, plan_for(host, target, switch=0.5, **FALLING))
-    patch.at(7, 10)
-    expected = host.run(target)
-    twin = copied(target)
-    patch.at(2, 10)
-    assert not torch.equal(host.run(target), expected)
-    assert torch.equal(host.run(twin), expected)
-    todome.remove(twin)
-    assert torch.equal(host.run(twin), dense)
-    patch.remove()
-    assert torch.equal(host.run(target), dense)
-    assert not any(hooks for _, hooks in hook_tables(target))
+    assert_copy_stands_alone(host, target, plan_for(host, target, switch=0.5, **FALLING), copied)
 
 
 @needs_kept_notes
@@ -126,16 +116,7 @@ def test_a_compiled_run_is_a_graph_for_each_part(tracer: Any):
     compiled = torch.compile(model, fullgraph=True, backend=tracer)
     outputs, expected = (steps_of(one, todome.apply(given, plan)) for one, given in [(compiled, model), (plain, plain)])
     assert tracer.frame_count == 3
-    for ours, theirs in zip(outputs, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
-def steps_of(model: Any, patch: todome.Patch) -> list[Tensor]:
-    found = []
-    for step in range(5):
-        patch.at(step, 5)
-        found.append(run(model, **unet_inputs()))
-    return found
+    assert_same_run(outputs, expected)
 
 
 @among("sd1")

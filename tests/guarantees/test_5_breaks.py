@@ -11,7 +11,7 @@ import todome
 from todome import Downsample, Merge
 from todome.hooks.compiling import HOOKS_IN_GRAPHS
 
-pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), pytest.mark.thorough]
 
 
 @pytest.mark.parametrize("reduction", [Downsample(factor=2, stop=0.5), Merge()], ids=["window", "merge"])

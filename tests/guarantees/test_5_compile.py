@@ -5,19 +5,21 @@ from typing import Any
 
 import pytest
 import torch
+from promises import assert_same_run, steps_of
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from versions import compile_blocks, needs_hooks_in_graphs, needs_shared_graphs
-from zoo import Host, host_named, mini_sdxl, mini_unet, run, two_levels_unet, unet_inputs
+from zoo import Host, host_named, mini_sdxl, mini_unet, run, unet_inputs
 from zoo.inputs import sdxl_inputs
 
 import todome
 from todome import Downsample, Merge
 
+thorough = pytest.mark.thorough
 REDUCTIONS = [
     Downsample(factor=2),
-    Downsample(factor=1.5, phase="random"),
-    Downsample(factor=2, phase="fixed"),
+    pytest.param(Downsample(factor=1.5, phase="random"), marks=thorough),
+    pytest.param(Downsample(factor=2, phase="fixed"), marks=thorough),
     Merge(random=False, cross_attention=True, feed_forward=True),
 ]
 pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), needs_hooks_in_graphs]
@@ -26,20 +28,6 @@ pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), needs_hooks_in_graphs]
 @pytest.fixture
 def counter() -> CompileCounterWithBackend:
     return CompileCounterWithBackend("aot_eager")
-
-
-def steps_of(model: Any, patch: todome.Patch, steps: int = 5, **inputs: Any) -> list[Tensor]:
-    """The outputs of a run of the model over so many steps."""
-    outputs = []
-    for step in range(steps):
-        patch.at(step, steps)
-        outputs.append(run(model, **(inputs or unet_inputs())))
-    return outputs
-
-
-def assert_same_run(compiled: list[Tensor], eager: list[Tensor]) -> None:
-    for ours, theirs in zip(compiled, eager, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def two_layers() -> Any:
@@ -74,6 +62,7 @@ def test_a_bare_model_dithers_with_every_timestep_of_the_one_graph(counter: Comp
     torch.testing.assert_close(outputs[4], outputs[0], rtol=1e-3, atol=1e-3)  # 2 x 2 phases later
 
 
+@thorough
 def test_a_window_makes_two_graphs(tracer: CompileCounterWithBackend):
     model, reduction = mini_unet(), Merge(start=0.2, stop=0.6)
     patch = todome.apply(model, reduction)
@@ -86,30 +75,10 @@ def test_a_window_makes_two_graphs(tracer: CompileCounterWithBackend):
     assert_same_run(outputs, eager_run(reduction))
 
 
-both = pytest.mark.parametrize("reduction", [Downsample(factor=2), Merge()], ids=str)
+both = pytest.mark.parametrize("reduction", [pytest.param(Downsample(factor=2), marks=thorough), Merge()], ids=str)
 
 
-def test_levels_of_their_own_factor_are_one_graph(tracer: CompileCounterWithBackend):
-    model = two_levels_unet()
-    patch = todome.apply(model, Downsample(factor=(2, 1.5)))
-    eager = steps_of(model, patch, 4)
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        outputs = steps_of(torch.compile(model, fullgraph=True, backend=tracer), patch, 4)
-    assert tracer.frame_count == 1
-    assert_same_run(outputs, eager)
-
-
-def test_model_compile_is_one_graph_too(tracer: CompileCounterWithBackend):
-    model, reduction = mini_unet(), Merge()
-    patch = todome.apply(model, reduction)
-    model.compile(fullgraph=True, backend=tracer)
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        outputs = steps_of(model, patch)
-    assert tracer.frame_count == 1
-    assert_same_run(outputs, eager_run(reduction))
-
-
-@pytest.mark.parametrize("reduction", [Downsample(factor=2, stop=0.5), Merge()], ids=str)
+@pytest.mark.parametrize("reduction", [Downsample(factor=2, stop=0.5), pytest.param(Merge(), marks=thorough)], ids=str)
 def test_compile_repeated_blocks(reduction: Any, counter: CompileCounterWithBackend):
     model = two_layers()
     patch = todome.apply(model, reduction)
@@ -122,8 +91,9 @@ def test_compile_repeated_blocks(reduction: Any, counter: CompileCounterWithBack
     assert_same_run(outputs, eager_run(reduction, two_layers))
 
 
+@thorough
 @needs_shared_graphs
-@both
+@pytest.mark.parametrize("reduction", [Downsample(factor=2), Merge()], ids=str)
 def test_compile_repeated_blocks_of_a_deep_model(reduction: Any, counter: CompileCounterWithBackend):
     """SDXL has 10 blocks at its first level alone, and torch gives up on a function that it compiled 8 times."""
     deep = lambda: mini_unet(transformer_layers_per_block=10)  # noqa: E731
@@ -137,9 +107,9 @@ def test_compile_repeated_blocks_of_a_deep_model(reduction: Any, counter: Compil
 @pytest.mark.parametrize(
     ("host", "reduction"),
     [
-        (Host("sdxl", mini_sdxl, sdxl_inputs), Downsample(factor=2)),
+        pytest.param(Host("sdxl", mini_sdxl, sdxl_inputs), Downsample(factor=2), marks=thorough),
         (host_named("sgm"), Downsample(factor=2)),
-        (host_named("sgm"), Merge()),
+        pytest.param(host_named("sgm"), Merge(), marks=thorough),
     ],
     ids=str,
 )
@@ -168,21 +138,23 @@ def test_a_second_size_compiles_once_more_and_never_again(reduction: Any, tracer
         assert_same_run(ours_again, ours)
 
 
-def whole(model: nn.Module, counter: Any) -> Any:
-    return torch.compile(model, fullgraph=True, backend=counter)
+def whole(model: nn.Module, backend: Any) -> Any:
+    return torch.compile(model, fullgraph=True, backend=backend)
 
 
-def in_place(model: nn.Module, counter: Any) -> Any:
-    model.compile(fullgraph=True, backend=counter)
+def in_place(model: nn.Module, backend: Any) -> Any:
+    model.compile(fullgraph=True, backend=backend)
     return model
 
 
-def by_block(model: Any, counter: Any) -> Any:
-    compile_blocks(model, fullgraph=True, backend=counter)
+def by_block(model: Any, backend: Any) -> Any:
+    compile_blocks(model, fullgraph=True, backend=backend)
     return model
 
 
-@pytest.mark.parametrize("compiled_by", [whole, in_place, by_block])
+@pytest.mark.parametrize(
+    "compiled_by", [whole, pytest.param(in_place, marks=thorough), pytest.param(by_block, marks=thorough)]
+)
 def test_apply_replace_and_remove_after_compile_are_noticed(compiled_by: Callable, tracer: CompileCounterWithBackend):
     model = mini_unet()
     dense = run(model, **unet_inputs())
@@ -190,13 +162,14 @@ def test_apply_replace_and_remove_after_compile_are_noticed(compiled_by: Callabl
     torch.testing.assert_close(run(compiled, **unet_inputs()), dense, rtol=1e-4, atol=1e-5)
     for reduction in (Downsample(factor=2), Merge()):
         patch = todome.apply(compiled, reduction)
-        outputs = steps_of(compiled, patch, 4)
+        outputs = steps_of(compiled, patch, 2)
         assert not torch.allclose(outputs[0], dense, atol=1e-4)
-        assert_same_run(outputs, steps_of(small := mini_unet(), todome.apply(small, reduction), 4))
+        assert_same_run(outputs, steps_of(small := mini_unet(), todome.apply(small, reduction), 2))
     patch.remove()
     torch.testing.assert_close(run(compiled, **unet_inputs()), dense, rtol=1e-4, atol=1e-5)
 
 
+@thorough
 def test_compiled_gradients_equal_eager_ones(counter: CompileCounterWithBackend):
     """Of merging; those of reduced keys are among the training tests, with checkpoints."""
 

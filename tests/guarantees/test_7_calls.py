@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from promises import BLOCKS, among, both, gradients, over, over_blocks, over_zoo, reduced, tensors_in
+from promises import BLOCKS, among, both, gradients, over, over_blocks, over_zoo, tensors_in
 from torch import Tensor
 from torch.utils._pytree import tree_map
 from versions import HALVES
@@ -46,19 +46,6 @@ def test_calls_by_keyword_and_by_position_agree(host: Host):
     expected = host.run(target)
     assert torch.equal(run_by_position(target, host.inputs()), expected.flatten())
     assert not torch.equal(expected, dense)
-
-
-TIMESTEPS = [500, 500.0, torch.tensor(500), torch.tensor(500.0), torch.tensor([500]), torch.full((2,), 500)]
-
-
-@among("sd1", "sdxl", "controlnet")
-def test_timesteps_of_every_form(host: Host):
-    target = host.build()
-    expected = reduced(host, target, Downsample)
-    patch = todome.apply(target, reduced_everywhere(Downsample, host))
-    for timestep in TIMESTEPS:
-        patch.at(3, 10)
-        assert torch.equal(host.run(target, timestep=timestep), expected), timestep
 
 
 def hidden_right_half(grid: tuple[int, int]) -> Tensor:
@@ -113,23 +100,12 @@ CASTABLE = [host for host in BLOCKS if not host.name.startswith("ldm")]  # ldm c
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+@both
 @over(CASTABLE)
-def test_half_precision_is_close_to_single(host: Host, dtype: torch.dtype):
+def test_half_precision_is_close_to_single(host: Host, kind: type, dtype: torch.dtype):
     target = host.build()
-    patch = todome.apply(target, Merge(ratio=(0.5,) * host.levels, random=False))
-    assert_halved_is_close(host, target, patch, dtype)
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-@among("sd1-odd", "svd", "sgm")
-def test_half_precision_with_fewer_keys_is_close_to_single(host: Host, dtype: torch.dtype):
-    """Keys are picked and not computed: no host has a part in that."""
-    target = host.build()
-    assert_halved_is_close(host, target, todome.apply(target, reduced_everywhere(Downsample, host)), dtype)
-
-
-def assert_halved_is_close(host: Host, target: Any, patch: todome.Patch, dtype: torch.dtype) -> None:
-    patch.at(3, 10)
+    changes = {"random": False} if kind is Merge else {}
+    todome.apply(target, reduced_everywhere(kind, host, **changes)).at(3, 10)
     single = host.run(target)
     target.to(dtype)
     half = run(target, **cast(host.inputs(), dtype))
@@ -137,15 +113,15 @@ def assert_halved_is_close(host: Host, target: Any, patch: todome.Patch, dtype: 
     assert (half.float() - single).abs().mean() < 0.1 * single.abs().mean()
 
 
-@both
 @over_blocks
-def test_autocast_reduces_as_well(host: Host, kind: type):
+def test_autocast_reduces_as_well(host: Host):
     target = host.build()
     dense = image_keys(host, target)
-    todome.apply(target, reduced_everywhere(kind, host))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        seen = image_keys(host, target)
-    assert all(seen[name] < keys for name, keys in dense.items())
+    for kind in (Downsample, Merge):
+        todome.apply(target, reduced_everywhere(kind, host))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            seen = image_keys(host, target)
+        assert all(seen[name] < keys for name, keys in dense.items())
 
 
 @both
@@ -177,14 +153,14 @@ def test_applied_inside_inference_mode(host: Host, kind: type):
     assert torch.equal(host.run(target), expected)
 
 
-@both
 @over_blocks
-def test_odd_batch_sizes(host: Host, kind: type):
+def test_odd_batch_sizes(host: Host):
     target = host.build()
     dense = run(target, **host.inputs(3))
-    patch = todome.apply(target, reduced_everywhere(kind, host))
-    assert not torch.allclose(run(target, **host.inputs(3)), dense, atol=1e-4)
-    assert set(host.grids) == {grid for level in patch.levels for grid in level.grids}
+    for kind in (Downsample, Merge):
+        patch = todome.apply(target, reduced_everywhere(kind, host))
+        assert not torch.allclose(run(target, **host.inputs(3)), dense, atol=1e-4)
+        assert set(host.grids) == {grid for level in patch.levels for grid in level.grids}
 
 
 @over_blocks

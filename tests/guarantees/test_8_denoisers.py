@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from diffusers import DiffusionPipeline, StableDiffusionControlNetPipeline
-from torch import nn
 from versions import part_of_diffusers
 from zoo import SIDE, controlnet, ddim, draw, noise, one_level_unet, recording, small_unet, text, tiny_pipeline
 
@@ -140,8 +139,3 @@ def test_a_copied_pipeline_of_two_models_drives_its_own():
     todome.remove(twin)
     assert not torch.equal(twin(4), expected)
     assert torch.equal(pipeline(4), expected)
-
-
-def test_modules_that_are_no_part_of_a_pipeline_are_no_targets():
-    with pytest.raises(todome.NothingToReduce):
-        todome.apply(nn.Identity())

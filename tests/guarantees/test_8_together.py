@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from DeepCache import DeepCacheSDHelper
+from diffusers import StableDiffusionPAGPipeline
 from neighbours import (
     MERGE,
     NEIGHBOURS,
-    Halving,
     Neighbour,
     chunked,
     neighbour_first,
@@ -18,11 +19,19 @@ from neighbours import (
     over_reductions,
     third_step,
     todome_first,
-    with_lora,
 )
-from promises import both
 from torch import Tensor
-from zoo import host_named, image_keys, mini_unet, recorded, run, small_unet, unet_inputs
+from zoo import (
+    host_named,
+    image_keys,
+    mini_unet,
+    picture,
+    recorded,
+    run,
+    small_unet,
+    tiny_pipeline,
+    unet_inputs,
+)
 
 import todome
 from todome import Downsample, Merge
@@ -56,18 +65,6 @@ def test_both_orders_give_the_same_output_and_neither_undoes_the_other(neighbour
         torch.testing.assert_close(outputs[0], todome_alone(reduction), rtol=1e-4, atol=1e-5)
 
 
-@both
-@pytest.mark.parametrize("meet", [neighbour_first, todome_first])
-def test_processors_are_kept(kind: type, meet: Callable):
-    own = Halving()
-    neighbour = Neighbour("own", lambda unet: unet.set_attn_processor(own))
-    unet, patch = meet(neighbour, Downsample(factor=2) if kind is Downsample else Merge())
-    third_step(neighbour, unet, patch)
-    assert all(processor is own for processor in unet.attn_processors.values())
-    patch.remove()
-    assert all(processor is own for processor in unet.attn_processors.values())
-
-
 def test_a_perturbed_layer_of_pag_is_left_dense():
     """Its processor reads nothing but its input, whatever else it is handed."""
     unet, patch = todome_first(NEIGHBOURS[7], Downsample(factor=(1, 2)))
@@ -87,20 +84,37 @@ def test_chunks_as_large_as_the_merged_sequence():
     torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)
 
 
-@both
-@pytest.mark.parametrize("meet", [neighbour_first, todome_first])
-def test_lora_trains_with_gradient_checkpointing(meet: Callable, kind: type):
-    def gradients(join: Callable[[Any], None]) -> list[Tensor]:
-        unet, patch = meet(Neighbour("", join), Downsample(factor=2) if kind is Downsample else Merge())
-        patch.at(3, 10)
-        loss = unet(**unet_inputs()).sample.square().mean()
-        return list(torch.autograd.grad(loss, [p for name, p in unet.named_parameters() if "lora" in name]))
+@over_reductions
+def test_deepcache(pipe: Any, reduction: Any):
+    helper = DeepCacheSDHelper(pipe=pipe)
+    helper.set_params(cache_interval=2, cache_branch_id=0)
+    dense = picture(pipe)
+    helper.enable()
+    cached = picture(pipe)
+    todome.apply(pipe, reduction)
+    both = picture(pipe)
+    helper.disable()
+    reduced = picture(pipe)
+    helper.enable()
+    assert torch.equal(picture(pipe), both)
+    todome.remove(pipe)
+    assert torch.equal(picture(pipe), cached)
+    helper.disable()
+    assert torch.equal(picture(pipe), dense)
+    assert not any(torch.allclose(both, alone, atol=1e-4) for alone in (cached, reduced, dense))
 
-    def with_both(unet: Any) -> None:
-        with_lora(unet)
-        unet.enable_gradient_checkpointing()
 
-    torch.testing.assert_close(gradients(with_both), gradients(with_lora))
+@over_reductions
+def test_a_pag_pipeline(reduction: Any):
+    """PAG puts its own processors in for the time of a call."""
+    pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionPAGPipeline, pag_applied_layers="mid")
+    dense = picture(pipe, pag_scale=3.0)
+    patch = todome.apply(pipe, reduction)
+    reduced, unguided = picture(pipe, pag_scale=3.0), picture(pipe, pag_scale=0.0)
+    assert not torch.allclose(reduced, dense, atol=1e-4)
+    assert not torch.allclose(reduced, unguided, atol=1e-4)
+    patch.remove()
+    assert torch.equal(picture(pipe, pag_scale=3.0), dense)
 
 
 FUSED = "processor='FusedAttnProcessor2_0' cannot be used.*unfuse_qkv_projections"

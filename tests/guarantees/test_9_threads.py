@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from promises import among, both
 from torch import Tensor, nn
 from versions import needs_hooks_in_graphs
 from zoo import (
     draw,
-    host_named,
     mini_unet,
     noise,
     reduced_everywhere,
@@ -29,7 +29,12 @@ from todome import Downsample, Merge, Plan
 from todome.hosts import find_layers
 from todome.plan import PlannedLayer
 
-REDUCTIONS = [Downsample(factor=2), Downsample(factor=2, start=0.2, stop=0.6), Merge(), Merge(stop=0.5)]
+REDUCTIONS = [
+    pytest.param(Downsample(factor=2), marks=pytest.mark.thorough),
+    Downsample(factor=2, start=0.2, stop=0.6),
+    Merge(),
+    pytest.param(Merge(stop=0.5), marks=pytest.mark.thorough),
+]
 over_reductions = pytest.mark.parametrize("reduction", REDUCTIONS, ids=repr)
 SIZES = [(8, 8), (8, 12), (12, 8)]
 
@@ -128,82 +133,58 @@ def test_pipelines_that_nobody_follows(reduction: Any):
     assert_same([lambda: draw(first, steps=4), lambda: draw(second, steps=6, grid=(8, 12))], first.unet)
 
 
+def in_step(patch: todome.Patch, step: int, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """A call in a step that the host says."""
+
+    def job() -> Tensor:
+        patch.at(step, 10)
+        return call()
+
+    return job
+
+
 @over_reductions
 def test_hosts_that_say_where_they_are(reduction: Any):
     model = small_unet()
     patch = todome.apply(model, reduction)
-
-    def job(step: int, grid: tuple[int, int]) -> Callable[[], Tensor]:
-        def call() -> Tensor:
-            patch.at(step, 10)
-            return run(model, **unet_inputs(2, grid))
-
-        return call
-
     # Two of them have the same number of tokens on different grids.
-    assert_same([job(1, (16, 18)), job(3, (18, 16)), job(4, (12, 20)), job(9, (14, 16))], model)
+    calls = [(1, (16, 18)), (3, (18, 16)), (4, (12, 20)), (9, (14, 16))]
+    jobs = [in_step(patch, step, partial(run, model, **unet_inputs(2, grid))) for step, grid in calls]
+    assert_same(jobs, model)
 
 
-@pytest.mark.parametrize("host", [host_named(name) for name in ("ldm1", "sgm", "svd")], ids=str)
-@pytest.mark.parametrize("kind", [Downsample, Merge])
+@both
+@among("ldm1", "sgm", "svd")
 def test_other_hosts(host: Any, kind: type):
     target = host.build()
     patch = todome.apply(target, reduced_everywhere(kind, host))
-
-    def job(step: int) -> Callable[[], Tensor]:
-        def call() -> Tensor:
-            patch.at(step, 10)
-            return host.run(target)
-
-        return call
-
-    assert_same([job(0), job(1)], target)
+    assert_same([in_step(patch, step, partial(host.run, target)) for step in (0, 1)], target)
 
 
-@pytest.mark.slow
 @needs_hooks_in_graphs
 @pytest.mark.usefixtures("fresh_dynamo")
-def test_a_compiled_model_is_called_by_one_thread_at_a_time():
+def test_a_compiled_model_is_called_by_one_thread_at_a_time_and_an_interrupted_call_holds_up_nobody():
     model = mini_unet()
     patch = todome.apply(model, Downsample(factor=2))
-    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="eager")
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
 
-    def job(steps: int, grid: tuple[int, int]) -> Callable[[], Tensor]:
+    def job(steps: int) -> Callable[[], Tensor]:
         def call() -> Tensor:
             outputs = []
             for step in range(steps):
                 patch.at(step, steps)
-                outputs.append(run(compiled, **unet_inputs(2, grid)))
+                outputs.append(run(compiled, **unet_inputs(2, (32, 36))))
             return torch.stack(outputs)
 
         return call
 
-    jobs = [job(6, (24, 20)), job(7, (12, 20))]  # of one graph
-    alone = [one() for one in jobs]  # and the graphs are made
+    jobs = [job(6), job(7)]  # of one graph
+    alone = [one() for one in jobs]  # and the graph is made
+    with torch.no_grad(), pytest.raises(RuntimeError):
+        compiled(noise(2, 4, 32, 36), torch.tensor(5), text(2)[..., :3])
     for _ in range(3):
         for one, other in zip(together(jobs), alone, strict=True):
             assert torch.equal(one, other)
-
-
-@needs_hooks_in_graphs
-@pytest.mark.usefixtures("fresh_dynamo")
-def test_an_interrupted_call_of_a_compiled_model_holds_up_nobody():
-    model = mini_unet()
-    patch = todome.apply(model, Downsample(factor=2))
-    compiled = torch.compile(model, fullgraph=True, backend="eager")
-    patch.at(0, 4)
-    expected = run(compiled, **unet_inputs())
-    (inputs,) = [context.inputs for context in patch.clock.contexts]
-    assert inputs.traced
-    with torch.no_grad(), pytest.raises(RuntimeError):
-        compiled(noise(2, 4, 16, 18), torch.tensor(5), text(2)[..., :3])
-    assert inputs.calls.holder is None
-
-    def call() -> Tensor:
-        patch.at(0, 4)
-        return run(compiled, **unet_inputs())
-
-    assert torch.equal(together([call])[0], expected)
 
 
 def test_data_parallel_is_refused():

@@ -51,6 +51,18 @@ def load_nodes(folder: Path = NODES) -> Any:
     return module
 
 
+def inputs_of(node: Any) -> dict[str, Any]:
+    return node.INPUT_TYPES()["required"]
+
+
+def run_node(nodes: Any, name: str, model: Any, **settings: Any) -> Any:
+    """The node, set by name; what is not set is as in a new node."""
+    node = nodes.NODE_CLASS_MAPPINGS[name]
+    given = {field: options["default"] for field, (_, options) in inputs_of(node).items() if field != "model"}
+    (patched,) = getattr(node(), node.FUNCTION)(model=model, **given | settings)
+    return patched
+
+
 def tiny_model(comfy: Any, depths: tuple[int, ...] = (1, 1)) -> Any:
     """SD 1.x in small: so many blocks in a transformer of each stage. (0, 2) is SDXL's way: none in the first."""
     shape = {

@@ -4,7 +4,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from comfy_host import comfyui
+import pytest
 
 from todome.tools.checkpoints.configs import unet_config
 from todome.tools.checkpoints.header import Header
@@ -23,15 +23,15 @@ UNETS: dict[str, tuple[Kind, dict[str, Any]]] = {
 }
 
 
-def test_the_published_models(tmp_path: Path):
-    with comfyui(tmp_path):
-        model = importlib.import_module("comfy.ldm.modules.diffusionmodules.openaimodel").UNetModel
-        usual = {"image_size": 32, "in_channels": 4, "out_channels": 4, "model_channels": 320}
-        usual |= {"use_spatial_transformer": True, "legacy": False, "device": "meta"}
-        for name, (kind, config) in UNETS.items():
-            weights = model(**usual, **config).state_dict()
-            header = Header(Path(), {key: tuple(tensor.shape) for key, tensor in weights.items()}, {})
-            found = unet_config(header, kind)
-            for field, value in ARCHITECTURES[name].items():
-                expected = list(value) if isinstance(value, tuple) else value
-                assert field == "sample_size" or found[field] == expected, (name, field)
+@pytest.mark.usefixtures("comfy")
+def test_the_published_models():
+    model = importlib.import_module("comfy.ldm.modules.diffusionmodules.openaimodel").UNetModel
+    usual = {"image_size": 32, "in_channels": 4, "out_channels": 4, "model_channels": 320}
+    usual |= {"use_spatial_transformer": True, "legacy": False, "device": "meta"}
+    for name, (kind, config) in UNETS.items():
+        weights = model(**usual, **config).state_dict()
+        header = Header(Path(), {key: tuple(tensor.shape) for key, tensor in weights.items()}, {})
+        found = unet_config(header, kind)
+        for field, value in ARCHITECTURES[name].items():
+            expected = list(value) if isinstance(value, tuple) else value
+            assert field == "sample_size" or found[field] == expected, (name, field)

@@ -1,14 +1,12 @@
 """The file of a plan in the settings of the user interfaces: AUTOMATIC1111's webui, Forge and ComfyUI."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from comfy_host import comfyui, load_nodes, sampled, tiny_model, watched
-from test_webui_forge import ForgeModel, keys
-from webui_world import WebUI, counts, own_modules, unet
+from comfy_host import run_node, sampled, tiny_model, watched
+from webui_world import WebUI
 
 from todome import Plan
 from todome.hosts import find_layers
@@ -29,110 +27,84 @@ def saved_plan(model: Any, path: Path, tokens: dict[int, int], factor: float = 4
 
 @pytest.fixture
 def plan(webui: WebUI, tmp_path: Path) -> Path:
-    return saved_plan(unet(webui), tmp_path / "plan.json", LEVELS)
+    return saved_plan(webui.unet, tmp_path / "plan.json", LEVELS)
 
 
-class TestWebui:
-    def test_the_layers_keep_what_the_plan_says(self, webui: WebUI, plan: Path):
-        webui.set(plan=f" {plan} ")
-        assert counts(webui) == [4] * 2 + [16] * 2
+def test_the_layers_keep_what_the_plan_says(either: WebUI, tmp_path: Path):
+    either.set(plan=f" {saved_plan(either.unet, tmp_path / 'plan.json', LEVELS)} ")
+    assert either.counts() == [4] * 2 + [16] * 2
 
-    def test_its_window_and_the_factors_of_other_passes_hold(self, webui: WebUI, plan: Path):
-        webui.set(plan=str(plan), disable_after=0.75, factor_img2img="2")
-        assert counts(webui) == [4] * 2 + [16] + [64]
-        assert counts(webui, "img2img") == [16] * 3
 
-    def test_infotext_names_it_and_is_pasted_back(self, webui: WebUI, plan: Path):
-        webui.set(plan=str(plan), factor=3.0)
-        drawn = webui.draw()
-        assert f"ToDo plan: {plan}" in drawn.infotext
-        assert "ToDo factor" not in drawn.infotext
-        webui.set(plan="", factor=1.0)
-        webui.infotext_utils.paste(drawn.infotext, webui.tabs["txt2img"].infotext_fields)
-        assert webui.draw().infotext == drawn.infotext
+def test_its_window_and_the_factors_of_other_passes_hold(webui: WebUI, plan: Path):
+    webui.set(plan=str(plan), disable_after=0.75, factor_img2img="2")
+    assert webui.counts() == [4] * 2 + [16] + [64]
+    assert webui.counts("img2img") == [16] * 3
 
-    def test_a_plot_of_factors_wins(self, webui: WebUI, plan: Path):
-        webui.set(plan=str(plan))
-        p = webui.generation()
-        axes = {axis.label: axis for axis in webui.scripts.scripts_data[0].module.axis_options}
-        axes["[ToDo] Downsampling factor"].apply(p, 2.0, [2.0])
-        assert "ToDo plan" not in webui.processing.process_images(p).infotext
 
-    def test_a_missing_file_ends_the_generation(self, webui: WebUI, tmp_path: Path):
-        webui.set(plan=str(tmp_path / "none.json"))
-        with pytest.raises(ValueError, match=r"none\.json is not a plan: it cannot be read .*No such file"):
-            webui.processing.process_images(webui.generation())
+def test_infotext_names_it_and_is_pasted_back(webui: WebUI, plan: Path):
+    webui.set(plan=str(plan), factor=3.0)
+    drawn = webui.draw()
+    assert f"ToDo plan: {plan}" in drawn.infotext
+    assert "ToDo factor" not in drawn.infotext
+    webui.set(plan="", factor=1.0)
+    webui.infotext_utils.paste(drawn.infotext, webui.tabs["txt2img"].infotext_fields)
+    assert webui.draw().infotext == drawn.infotext
 
-    def test_a_plan_of_another_model_is_refused(self, webui: WebUI, plan: Path):
-        found = Plan.load(plan)
-        name = next(iter(found.layers))
-        Plan({**found.layers, name: found.layers[name]._replace(width=(999, 8))}).save(plan)
-        webui.set(plan=str(plan))
-        said = f"This plan is for another model: .* the channels of {re.escape(name)} are \\(999, 8\\) in the plan"
+
+def test_a_plot_of_factors_wins(webui: WebUI, plan: Path):
+    webui.set(plan=str(plan))
+    p = webui.generation()
+    axes = {axis.label: axis for axis in webui.scripts.scripts_data[0].module.axis_options}
+    axes["[ToDo] Downsampling factor"].apply(p, 2.0, [2.0])
+    assert "ToDo plan" not in webui.processing.process_images(p).infotext
+
+
+def test_no_plan_and_one_of_another_model_end_the_generation(webui: WebUI, plan: Path, tmp_path: Path):
+    webui.set(plan=str(tmp_path / "none.json"))
+    with pytest.raises(ValueError, match=r"none\.json is not a plan: it cannot be read .*No such file"):
+        webui.processing.process_images(webui.generation())
+    found = Plan.load(plan)
+    name = next(iter(found.layers))
+    Plan({**found.layers, name: found.layers[name]._replace(width=(999, 8))}).save(plan)
+    webui.set(plan=str(plan))
+    with pytest.raises(ValueError, match=rf"This plan is for another model: .* {re.escape(name)} are \(999, 8\)"):
+        webui.processing.process_images(webui.generation())
+
+
+def test_the_accordion_says_what_was_measured_or_what_is_wrong(webui: WebUI, plan: Path, tmp_path: Path):
+    script = webui.tabs["txt2img"].alwayson_scripts[-1]
+    webui.set(plan=str(plan))
+    said = script.expect(512, 512, False)
+    assert "44.1 dB to dense, 1.25x as fast. Measured at 64 x 64 on a CPU." in said
+    webui.set(plan=str(tmp_path / "<b>.json"))
+    assert "&lt;b&gt;.json is not a plan: it cannot be read" in script.expect(512, 512, False)
+
+
+def test_a_dense_plan_says_why_nothing_was_reduced(webui: WebUI, plan: Path, capsys: Any):
+    saved_plan(webui.unet, plan, LEVELS, 1, 1)
+    webui.set(plan=str(plan))
+    webui.draw()
+    assert "nothing was reduced. The plan leaves every layer dense" in capsys.readouterr().out
+
+
+def test_the_node_of_comfyui_takes_a_plan_of_its_model_alone(comfy: Any, nodes: Any, tmp_path: Path):
+    model, path = tiny_model(comfy), tmp_path / "plan.json"
+    saved_plan(model.model.diffusion_model, path, {1: 16 * 18, 2: 8 * 9})
+    with watched(model) as calls:
+        sampled(comfy, run_node(nodes, "TodomeTokenDownsampling", model, plan_file=str(path)))
+    kept = [now for queries, now in calls if now < queries]
+    assert sorted(set(kept)) == [16, 72]
+    assert kept == sorted(kept)
+    Plan({"up.1.0": PlannedLayer(2, 2, 64, (8, 8))}).save(path)
+    for file, said in [(path, "This plan is for another model: it has 1 layers"), (tmp_path, "is not a plan: it")]:
         with pytest.raises(ValueError, match=said):
-            webui.processing.process_images(webui.generation())
-
-    def test_the_accordion_says_what_was_measured_or_what_is_wrong(self, webui: WebUI, plan: Path, tmp_path: Path):
-        script = webui.tabs["txt2img"].alwayson_scripts[-1]
-        webui.set(plan=str(plan))
-        said = script.expect(512, 512, False)
-        assert "44.1 dB to dense, 1.25x as fast. Measured at 64 x 64 on a CPU." in said
-        webui.set(plan=str(tmp_path / "<b>.json"))
-        assert "&lt;b&gt;.json is not a plan: it cannot be read" in script.expect(512, 512, False)
-
-    def test_a_dense_plan_says_why_nothing_was_reduced(self, webui: WebUI, plan: Path, capsys: Any):
-        saved_plan(unet(webui), plan, LEVELS, 1, 1)
-        webui.set(plan=str(plan))
-        webui.draw()
-        assert "nothing was reduced. The plan leaves every layer dense" in capsys.readouterr().out
+            run_node(nodes, "TodomeTokenDownsampling", model, plan_file=str(file))
 
 
-@pytest.fixture(scope="module")
-def comfy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with comfyui(tmp_path_factory.mktemp("comfyui")) as modules:
-        yield modules
-
-
-def test_forge_has_the_later_factors_too(comfy: Any, tmp_path: Path):
-    model = tiny_model(comfy)
-    path = saved_plan(model.model.diffusion_model, tmp_path / "plan.json", LEVELS)
-    with own_modules():
-        webui = WebUI(ForgeModel(model))
-        webui.set(plan=str(path))
-        assert keys(webui) == [4] * 2 + [16] * 2
-
-
-class TestComfyUI:
-    GRIDS = {1: 16 * 18, 2: 8 * 9}  # noqa: RUF012
-
-    def patched(self, model: Any, **settings: Any) -> Any:
-        node = load_nodes().NODE_CLASS_MAPPINGS["TodomeTokenDownsampling"]
-        required = node.INPUT_TYPES()["required"]
-        given = {name: options["default"] for name, (_, options) in required.items() if name != "model"}
-        return node().patch(model=model, **given | settings)[0]
-
-    def test_the_layers_keep_what_the_plan_says(self, comfy: Any, tmp_path: Path):
-        model = tiny_model(comfy)
-        path = saved_plan(model.model.diffusion_model, tmp_path / "plan.json", self.GRIDS)
-        reduced = self.patched(model, plan_file=str(path))
-        with watched(model) as calls:
-            sampled(comfy, reduced)
-        kept = [now for queries, now in calls if now < queries]
-        assert sorted(set(kept)) == [16, 72]
-        assert kept == sorted(kept)
-
-    def test_what_is_no_plan_of_this_model_is_refused(self, comfy: Any, tmp_path: Path):
-        model, path = tiny_model(comfy), tmp_path / "plan.json"
-        with pytest.raises(ValueError, match="is not a plan: it cannot be read"):
-            self.patched(model, plan_file=str(path))
-        Plan({"up.1.0": PlannedLayer(2, 2, 64, (8, 8))}).save(path)
-        with pytest.raises(ValueError, match="This plan is for another model: it has 1 layers and this model"):
-            self.patched(model, plan_file=str(path))
-
-    def test_a_changed_file_runs_the_node_again(self, tmp_path: Path):
-        node, path = load_nodes().NODE_CLASS_MAPPINGS["TodomeTokenDownsampling"], tmp_path / "plan.json"
-        assert node.IS_CHANGED(plan_file=str(path), model=None) == node.IS_CHANGED(model=None) == ""
-        path.write_text("one")
-        first = node.IS_CHANGED(plan_file=str(path))
-        path.write_text("two")
-        assert node.IS_CHANGED(plan_file=str(path)) != first
+def test_a_changed_file_runs_the_node_of_comfyui_again(nodes: Any, tmp_path: Path):
+    node, path = nodes.NODE_CLASS_MAPPINGS["TodomeTokenDownsampling"], tmp_path / "plan.json"
+    assert node.IS_CHANGED(plan_file=str(path), model=None) == node.IS_CHANGED(model=None) == ""
+    path.write_text("one")
+    first = node.IS_CHANGED(plan_file=str(path))
+    path.write_text("two")
+    assert node.IS_CHANGED(plan_file=str(path)) != first

@@ -9,75 +9,48 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 from ldm.modules.diffusionmodules.util import timestep_embedding
-from webui_world import EXTENSION, WebUI, counts, expected_keys, keys, ldm_model, own_modules, unet
+from webui_world import EXTENSION, expected_keys, keys, ldm_model, own_modules
 from zoo import recording
 
 import todome
 from todome.hooks.modules import clocks_on, our_hooks
 
-FINE, HIRES = (8, 8), (16, 16)
+FINE = (8, 8)
 
 
 def test_an_interrupted_generation_leaves_nothing(webui):
     webui.set(factor=2.0)
-    webui.script_callbacks.on_cfg_denoiser(lambda params: interrupt(webui, params.denoiser.step == 1))
-    assert counts(webui) == [16] * 2
-
-
-def interrupt(webui: WebUI, now: bool) -> None:
-    webui.shared.state.interrupted = now
+    webui.script_callbacks.on_cfg_denoiser(lambda params: webui.interrupt(params.denoiser.step == 1))
+    assert webui.counts() == [16] * 2
 
 
 def test_an_error_leaves_nothing(webui):
     webui.set(factor=2.0)
-    unet(webui).out.register_forward_pre_hook(fail)
+    webui.unet.out.register_forward_pre_hook(fail)
     with pytest.raises(RuntimeError, match="out of memory"):
         webui.draw()
-    assert not list(our_hooks(unet(webui)))
+    assert not list(our_hooks(webui.unet))
 
 
 def fail(*_: Any) -> None:
     raise RuntimeError("out of memory")
 
 
-def test_what_is_out_of_range_ends_the_generation_with_a_sentence(webui):
-    webui.set(factor=5.0)
-    text = (
-        "factor=5.0 cannot be used. Allowed: at most 4 on a grid of 4x4 tokens. "
-        "Lower the factor, or make the picture larger."
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-        webui.draw(size=4)
-    assert not list(our_hooks(unet(webui)))
-
-
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        (
-            {"method": "averaging"},
-            'method=\'averaging\' cannot be used. Allowed: "downsampling" or "merging". The first is closer to dense.',
-        ),
-        (
-            {"factor_img2img": "much"},
-            'factor=\'much\' cannot be used. Allowed: "same", "off", "auto" or a number of at least 1. '
-            "The default is the first.",
-        ),
-    ],
-)
-def test_values_that_do_not_exist(webui, values, text):
+@pytest.mark.parametrize("values", [{"method": "averaging"}, {"factor_img2img": "much"}], ids=str)
+def test_values_that_do_not_exist(webui, values):
     webui.set(factor=2.0, **values)
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+    with pytest.raises(ValueError, match=r"^(method|factor)='(averaging|much)' cannot be used. Allowed: "):
         webui.draw("img2img")
 
 
 def test_a_model_with_nothing_to_reduce_is_drawn_dense_and_says_so(webui, capsys):
-    for part in unet(webui).modules():
+    for part in webui.unet.modules():
         if hasattr(part, "disable_self_attn"):
             part.disable_self_attn = True
     webui.set(factor=2.0)
@@ -88,14 +61,6 @@ def test_a_model_with_nothing_to_reduce_is_drawn_dense_and_says_so(webui, capsys
     assert "todome: first pass: dense. target=UNetModel has no BasicTransformerBlock" in capsys.readouterr().out
     (comment,) = p.comments
     assert comment.startswith("todome: first pass: dense. ")
-
-
-def test_another_model_leaves_nothing_on_the_old_one(webui):
-    webui.set(factor=2.0)
-    webui.draw()
-    old, webui.shared.sd_model = webui.shared.sd_model, ldm_model()
-    assert counts(webui) == [16] * 4
-    assert not clocks_on(old.model.diffusion_model)
 
 
 def test_the_refiner_takes_over_in_the_middle(webui):
@@ -111,20 +76,9 @@ def test_the_refiner_takes_over_in_the_middle(webui):
     assert not clocks_on(refiner.model.diffusion_model)
 
 
-def test_a_replaced_forward(webui):
-    """As the extensions for DeepCache and ControlNet do it: the UNet's own forward is called from another one."""
-    model = unet(webui)
-    own, calls = model.forward, []
-    model.forward = lambda *args, **kwargs: calls.append(1) or own(*args, **kwargs)
-    webui.set(factor=2.0)
-    assert keys(webui) == [expected_keys(FINE, step) for step in range(4)]
-    assert len(calls) == 4
-    assert "forward" in vars(model)
-
-
 def test_deepcache_skips_the_deeper_blocks(webui):
     """In every second call, DeepCache calls only the outermost blocks and takes the rest from the call before."""
-    model = unet(webui)
+    model = webui.unet
     own, deep = model.forward, {}
 
     def caching(x: Any, timesteps: Any, context: Any) -> Any:
@@ -138,7 +92,8 @@ def test_deepcache_skips_the_deeper_blocks(webui):
 
     model.forward = caching
     webui.set(factor=2.0)
-    assert counts(webui, steps=6) == [16] * 6
+    assert keys(webui, steps=6) == [expected_keys(FINE, step) for step in range(6)]
+    assert model.forward is caching
 
 
 def shallow(model: Any, x: Any, timesteps: Any, context: Any, deep: Any) -> Any:
@@ -154,7 +109,7 @@ def test_two_requests_for_one_pass_are_one(webui):
     p = webui.generation()
     ask = p.scripts.run
     p.scripts.run = lambda *given, **kwargs: [ask(*given, **kwargs), ask(*given, **kwargs)]
-    with recording(unet(webui)) as record:
+    with recording(webui.unet) as record:
         webui.processing.process_images(p)
     assert record.rows == [expected_keys(FINE, step) for step in range(4)]
     assert "launch_sampling" not in vars(p.sampler)
@@ -171,7 +126,7 @@ def test_another_extensions_launch_is_kept(webui, monkeypatch):
         self.launch_sampling = lambda steps, func: kept.append(steps) or sampler.launch_sampling(self, steps, func)
 
     monkeypatch.setattr(sampler, "__init__", wrapped)
-    assert counts(webui) == [16] * 4
+    assert webui.counts() == [16] * 4
     assert kept == [4]
 
 
@@ -180,14 +135,11 @@ def test_why_nothing_was_reduced_stands_under_the_picture(webui, capsys):
     p = webui.generation()
     with pytest.warns(UserWarning, match="leaves this model dense"):
         webui.processing.process_images(p)
-    line = (
-        "first pass: nothing was reduced. The automatic factor leaves up to 4096 tokens as they are, and this picture "
-        "has 8x8 = 64 at the finest level. Choose a factor of 2."
-    )
-    assert list(p.comments) == [f"todome: {line}"]
-    assert capsys.readouterr().out == f"todome: {line}\n"
+    (comment,) = p.comments
+    assert comment.startswith("todome: first pass: nothing was reduced. The automatic factor leaves up to 4096 tokens")
+    assert capsys.readouterr().out == f"{comment}\n"
     webui.set(auto=False, factor=2.0, disable_after=0.1)
-    webui.script_callbacks.on_cfg_denoiser(lambda params: interrupt(webui, True))
+    webui.script_callbacks.on_cfg_denoiser(lambda params: webui.interrupt())
     webui.draw(steps=1)
 
 
@@ -195,9 +147,9 @@ def test_a_script_that_samples_by_itself_is_told(webui, capsys):
     webui.set(factor=2.0)
     p = webui.generation()
     p.sample = lambda: p.noise(8)
-    text = "todome: nothing was reduced. The chosen script draws in its own way."
-    assert webui.processing.process_images(p).comments == text
-    assert capsys.readouterr().out == f"{text}\n"
+    comment = webui.processing.process_images(p).comments
+    assert comment.startswith("todome: nothing was reduced. The chosen script")
+    assert capsys.readouterr().out == f"{comment}\n"
     assert webui.draw().comments == ""
 
 
@@ -208,33 +160,28 @@ def test_the_accordion_says_what_was_done(webui):
     webui.draw()
     tab.result.set("of the first picture")
     line = "first pass: level 1, 3 layers: factor 2.0, 8x8 = 64 -&gt; 16 keys, in 2 of 4 steps"
-    assert script.report.value == f"<p>The last picture: {line}</p>"
+    assert line in script.report.value
     webui.set(factor=1.0)
     webui.draw()
     tab.result.set("of the second picture")
-    assert script.gain.value() == "<p>Off: pictures are drawn as they are.</p>"  # what a page that is opened now shows
-    assert script.report.value == "<p>The last picture was drawn as it is, without todome.</p>"
+    assert "Off" in script.gain.value()  # what a page that is opened now shows
+    assert "without todome" in script.report.value
 
 
 def test_the_accordion_says_what_to_expect(webui):
     tab = webui.tabs["txt2img"]
     gain = tab.alwayson_scripts[-1].gain
     tab.width.set(1024)
-    assert gain.value == "<p>Off: pictures are drawn as they are.</p>"
+    assert "Off" in gain.value
     webui.set(factor=2.0)
     tab.height.set(1024)
-    assert gain.value == (
-        "<p>About 1.26x with SD 1.5, 1.17x with SD 2.1, 1.03x with SDXL at 1024 x 1024: the time of a step with factor "
-        "2 on an NVIDIA H200. Other cards gain more or less; <code>todome explain</code> measures yours.</p>"
-    )
+    assert re.search(r"[12]\.\d+x with SD 1.5, .* at 1024 x 1024: the time of a step with factor 2 on", gain.value)
     webui.set(auto=True)
     tab.width.set(256)
-    assert gain.value == (
-        "<p>At 256 x 1024 the automatic factor changes nothing: choose a factor of 2 to reduce all the same.</p>"
-    )
+    assert "At 256 x 1024 the automatic factor changes nothing" in gain.value
     webui.set(method="merging")
     tab.width.set(2048)
-    assert gain.value == "<p>Merging gains less than downsampling at every size that was measured.</p>"
+    assert "Merging gains less" in gain.value
 
 
 def test_expected_gains_are_those_that_were_measured(monkeypatch):
@@ -277,10 +224,7 @@ def test_todome_that_is_missing_is_told(tmp_path, capsys):
     without = tmp_path / "extension"
     shutil.copytree(EXTENSION, without, ignore=shutil.ignore_patterns("vendor"))
     assert not registered_scripts(without)
-    assert capsys.readouterr().out == (
-        "todome: The extension is here, but todome 0.1 itself is not. Run `todome install` with the folder of this "
-        "program, or install todome in its environment.\n"
-    )
+    assert "The extension is here, but todome 0.1 itself is not. Run `todome install`" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("alone")
@@ -300,21 +244,17 @@ def test_an_installed_todome_of_another_version_is_left_alone(monkeypatch, capsy
 
 
 def test_a_loaded_todome_of_another_version_is_refused(monkeypatch, capsys):
-    monkeypatch.setattr("todome.__version__", "7.1.0")
+    other: Any = ModuleType("todome")
+    other.__version__ = "7.1.0"
+    monkeypatch.setitem(sys.modules, "todome", other)
     assert not registered_scripts()
-    assert capsys.readouterr().out == (
-        "todome: todome='7.1.0', which something else has loaded already, cannot be used. Allowed: 0.1. Run `todome "
-        "install` again with the folder of this program, or remove the other one.\n"
-    )
+    assert "todome='7.1.0', which something else has loaded already, cannot be used." in capsys.readouterr().out
 
 
 def test_an_old_torch_is_told(monkeypatch, capsys):
     monkeypatch.setattr("torch.__version__", "2.0.1+cu118")
     assert not registered_scripts()
-    assert capsys.readouterr().out == (
-        "todome: torch='2.0.1+cu118' cannot be used. Allowed: 2.1 or newer. "
-        "Install a newer torch in the environment of this program, or remove the extension.\n"
-    )
+    assert "todome: torch='2.0.1+cu118' cannot be used. Allowed: 2.1 or newer." in capsys.readouterr().out
 
 
 def test_the_extension_is_written_for_this_version():

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from comfy_host import WORDS, tiny_model, watched
 from installed import installed
 from torch import Tensor
 from zoo import WIDTH, LatentDiffusion, ldm_unet, recording
@@ -68,11 +70,11 @@ def ldm_model() -> Any:
 class WebUI:
     """The webui after it has started: scripts loaded, settings registered, both tabs made."""
 
-    def __init__(self, sd_model: Any) -> None:
+    def __init__(self, sd_model: Any = None) -> None:
         names = ("shared", "errors", "scripts", "script_callbacks", "processing", "infotext_utils", "sd_samplers")
         for name in names:
             setattr(self, name, importlib.import_module(f"modules.{name}"))
-        self.shared.sd_model = sd_model
+        self.shared.sd_model = sd_model or ldm_model()
         self.scripts.load_script(DOUBLE / "scripts" / "xyz_grid.py")
         self.scripts.load_script(EXTENSION / "scripts" / "todome_webui.py")
         self.script_callbacks.call("ui_settings")
@@ -81,6 +83,10 @@ class WebUI:
 
     def __getattr__(self, name: str) -> Any:  # the modules
         raise AttributeError(name)
+
+    @property
+    def unet(self) -> Any:
+        return self.shared.sd_model.model.diffusion_model
 
     def set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -98,8 +104,57 @@ class WebUI:
     def draw(self, tab: str = "txt2img", **fields: Any) -> Any:
         done = self.processing.process_images(self.generation(tab, **fields))
         assert not self.errors.noted
-        assert not clocks_on(self.shared.sd_model.model.diffusion_model)
+        self.assert_untouched()
         return done
+
+    def assert_untouched(self) -> None:
+        assert not clocks_on(self.unet)
+
+    def counts(self, tab: str = "txt2img", **fields: Any) -> list[int]:
+        """How many keys the first layer has, call by call."""
+        return [len(rows) for rows in keys(self, tab, **fields)]
+
+    def interrupt(self, now: bool = True) -> None:
+        self.shared.state.interrupted = now
+
+
+class ForgeModel:
+    """Reads its settings anew at every call, and tells its UNet the noise level, but not the schedule."""
+
+    def __init__(self, unet: Any) -> None:
+        self.forge_objects = SimpleNamespace(unet=unet)
+
+    def apply_model(self, x: Tensor, sigma: float) -> Tensor:
+        unet, sigmas = self.forge_objects.unet, torch.full((len(x),), sigma)
+        options = {**unet.model_options["transformer_options"], "sigmas": sigmas}
+        words = torch.ones(len(x), 3, WORDS)
+        return unet.model.diffusion_model(x, sigmas * 999, context=words, transformer_options=options)
+
+
+class ForgeUI(WebUI):
+    """Forge: its UNet calls patches as ComfyUI's does, and here it is that of ComfyUI."""
+
+    def __init__(self, comfy: Any) -> None:
+        self.patcher = tiny_model(comfy)
+        super().__init__(ForgeModel(self.patcher))
+
+    @property
+    def objects(self) -> Any:
+        return self.shared.sd_model.forge_objects
+
+    @property
+    def unet(self) -> Any:
+        return self.patcher.model.diffusion_model
+
+    def assert_untouched(self) -> None:
+        assert self.objects.unet is self.patcher
+        assert not self.patcher.model_options["transformer_options"]
+
+    def counts(self, tab: str = "txt2img", **fields: Any) -> list[int]:
+        with watched(self.patcher) as calls:
+            self.draw(tab, **fields)
+        layers = sum(type(m).__name__ == "BasicTransformerBlock" for m in self.unet.modules())
+        return [kept for _, kept in calls[::layers]]
 
 
 def expected_keys(grid: Grid, turn: int, factor: float = 2, phase: Any = "dither") -> list[int]:
@@ -108,16 +163,8 @@ def expected_keys(grid: Grid, turn: int, factor: float = 2, phase: Any = "dither
     return kept_rows(order, turn).tolist()
 
 
-def unet(webui: WebUI) -> Any:
-    return webui.shared.sd_model.model.diffusion_model
-
-
 def keys(webui: WebUI, tab: str = "txt2img", **fields: Any) -> list[list[int]]:
     """Which tokens were keys of the first layer, call by call."""
-    with recording(unet(webui)) as record:
+    with recording(webui.unet) as record:
         webui.draw(tab, **fields)
     return record.rows
-
-
-def counts(webui: WebUI, tab: str = "txt2img", **fields: Any) -> list[int]:
-    return [len(rows) for rows in keys(webui, tab, **fields)]

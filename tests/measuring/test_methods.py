@@ -1,5 +1,7 @@
 """Names of methods: what each means, what it puts on a model, and what is refused."""
 
+import re
+
 import pytest
 from zoo import small_unet
 
@@ -55,40 +57,27 @@ def test_what_a_table_calls_it(name, title):
     assert method_named(name).title == title
 
 
-KNOWN = f"Allowed: {EXAMPLES}. Join several with +, each setting with a comma."
-NUMBERS = f"Allowed: numbers after the colon, as in {EXAMPLES}."
-
-
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "told"),
     [
-        ("", f"method='' cannot be used. {KNOWN}"),
-        ("fast", f"method='fast' cannot be used. {KNOWN}"),
-        ("todome:2+todo:2", f"method='todome:2+todo:2' cannot be used. {KNOWN}"),
-        ("deepcache:3,2", f"method='deepcache:3,2' cannot be used. {KNOWN}"),
-        ("todome:two", f"method='todome:two' cannot be used. {NUMBERS} 'two' is not a number."),
-        ("dense:many", f"method='dense:many' cannot be used. {NUMBERS} 'many' is not a number."),
-        (
-            "todome:2,step=3",
-            "method='todome:2,step=3' cannot be used. Allowed: the fields factor, phase, seed, start, stop. "
-            "step is none of them.",
-        ),
-        (
-            "todome:2+dense:20",
-            "method='todome:2+dense:20' cannot be used. Allowed: dense:STEPS on its own. "
-            "Leave out the rest: it is the control.",
-        ),
-        (
-            "tome:0.9,stride=3",
-            "ratio=0.9 cannot be used. Allowed: from 0 to 0.888889 with stride=(3, 3), or one such number per level. "
-            "Lower the ratio or use a larger stride.",
-        ),
+        ("", f"Allowed: {EXAMPLES}."),
+        ("fast", f"Allowed: {EXAMPLES}."),
+        ("todome:2+todo:2", f"Allowed: {EXAMPLES}."),
+        ("deepcache:3,2", f"Allowed: {EXAMPLES}."),
+        ("todome:two", "Allowed: numbers after the colon"),
+        ("dense:many", "Allowed: numbers after the colon"),
+        ("todome:2,step=3", "Allowed: the fields factor, phase, seed, start, stop."),
+        ("todome:2+dense:20", "Allowed: dense:STEPS on its own."),
     ],
 )
-def test_names_that_mean_nothing(name, text):
-    with pytest.raises(ValueError, match="cannot be used") as error:
+def test_names_that_mean_nothing(name, told):
+    with pytest.raises(ValueError, match=rf"^method='{re.escape(name)}' cannot be used\. {re.escape(told)}"):
         method_named(name)
-    assert str(error.value) == text
+
+
+def test_ratios_that_a_stride_cannot_merge():
+    with pytest.raises(ValueError, match=r"^ratio=0\.9 cannot be used\. Allowed: from 0 to 0\.888889 with stride"):
+        method_named("tome:0.9,stride=3")
 
 
 def test_dense_comes_first_and_none_comes_twice():
@@ -97,10 +86,8 @@ def test_dense_comes_first_and_none_comes_twice():
 
 @pytest.mark.parametrize("names", [[], ["dense"]])
 def test_dense_alone_is_compared_with_nothing(names):
-    with pytest.raises(ValueError, match="methods=") as error:
+    with pytest.raises(ValueError, match=r"^methods=.* Allowed: dense and at least one more\."):
         methods_named(names)
-    text = f"methods={names} cannot be used. Allowed: dense and at least one more. Choose from {EXAMPLES}."
-    assert str(error.value) == text
 
 
 def test_a_method_is_on_a_model_and_off_again():

@@ -1,6 +1,8 @@
 """The report is one file that holds what was measured, the worst first; and it works in a browser."""
 
 import re
+import shlex
+import shutil
 from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import PICTURES, SCRIPT, SIZES, small_run
+from small_run import NOISE, PICTURES, SCRIPT, SIZES, small_run
 
 from todome.tools.measuring.report import write_report
 from todome.tools.measuring.report_pictures import EXACT, MOST, Embedding, embedding_for
@@ -95,7 +97,7 @@ def reported(plotless: None, finished: Evaluation, tmp_path: Path) -> Callable[.
 
     def write(rows: list[EvaluationRow], **options: Any) -> Page:
         run = replace(finished, rows=rows, folder=tmp_path)
-        (tmp_path / "pictures").symlink_to(finished.folder / "pictures")
+        shutil.copytree(finished.folder / "pictures", tmp_path / "pictures")
         save_results(run)
         return Page(write_report(tmp_path, **options))
 
@@ -117,10 +119,10 @@ def test_what_users_wrote_is_text(page, finished):
 
 
 def test_the_finding_is_what_was_measured(page):
-    said = "todome 2: 1.2x as fast, differences are hard to see. To full attention (dense) it is "
-    said += "42.3 dB close on average, and 32 dB in its worst picture."
-    control = "Full attention with 20 of 25 steps is 1.26x as fast and 40.3 dB close"
-    assert page.text.count(f"{said} {control}") == len(SIZES)
+    said = "todome 2: 1.2x as fast, differences are hard to see."
+    assert page.text.count(said) == len(SIZES)
+    assert page.text.count("42.3 dB close on average, and 32 dB in its worst picture.") == len(SIZES)
+    assert page.text.count("with 20 of 25 steps is 1.26x as fast and 40.3 dB close") == len(SIZES)
 
 
 def test_the_table_is_what_was_measured(page):
@@ -130,7 +132,7 @@ def test_the_table_is_what_was_measured(page):
         == page.rows[6:]
         == [
             heads,
-            ["dense", "1.00x", "2.000", "", "", "", ""],
+            ["dense", "1.00x", "2.000", "-", "-", "-", "-"],
             ["todome 2", "1.24x", "1.613", "42.3", "32.5", "0.0060", "1.02"],
             ["dense, 20 steps", "1.26x", "1.587", "40.3", "30.5", "0.0120", "1.04"],
             ["todo 2", "1.23x", "1.626", "36.3", "26.5", "0.0240", "1.08"],
@@ -167,19 +169,15 @@ def test_only_as_many_cases_as_asked_for(finished, reported):
     assert "2 of 5 pictures of todo 2, the worst first. All of them are in pictures/64x64/todo_2" in page.text
 
 
-def test_settings_and_machine(page):
+def test_settings_machine_and_the_command_to_measure_it_again(page, finished):
     for fact in ("model some/flowers", "sizes 48x32; 64x64", "seed 70", "gpu A GPU", "versions todome 0.1.0; torch 2"):
         assert fact in page.text
-    assert "methods dense; todome:2; dense:20; todo:2; tome:0.5" in page.text
-    assert "guidance the model's" in page.text
-
-
-def test_the_command_to_measure_it_again(page, finished):
-    again = (
-        "todome eval some/flowers --prompts prompts.txt --methods dense todome:2 dense:20 todo:2 tome:0.5 --size 48x32"
-    )
-    assert f"{again} 64x64 --pictures 5 --seed 70 --steps 25 --batch 1" in page.text
-    assert str(command_for(replace(finished, rows=[replace(finished.rows[0], fid=1.0)]))).endswith(" --batch 1 --fid")
+    command = str(command_for(replace(finished, rows=[replace(finished.rows[0], fid=1.0)])))
+    assert command.removesuffix(" --fid") in page.text
+    words = shlex.split(command)
+    assert words[:5] == ["todome", "eval", "some/flowers", "--prompts", "prompts.txt"]
+    assert words[words.index("--methods") + 1 : words.index("--size")] == list(NOISE)
+    assert words[words.index("--size") + 1 : words.index("--pictures")] == ["48x32", "64x64"]
     assert command_for(replace(finished, plan=replace(finished.plan, only={"todo:2": ["48x32"]}))) is None
 
 
@@ -195,20 +193,13 @@ def test_large_pictures_are_scaled_down(finished):
     assert decoded(Embedding(0.5, lossless=False).uri(Image.new("RGB", (1024, 512)))).size == (384, 192)
 
 
-def test_scaled_pictures_are_said_to_be(reported, finished, monkeypatch):
-    monkeypatch.setattr("todome.tools.measuring.report_pictures.WIDEST", 32)
-    page = reported([row for row in finished.rows if row.size == SIZES[1]])
-    assert "Shown at 32 x 32 of 64 x 64 pixels; differences are those of the full pictures." in page.text
-    assert decoded(page.pictures["difference"][0]).size == (32, 32)
-
-
 def test_an_unfinished_run_says_what_is_missing(finished, reported):
     dense, close, drawn, *_ = finished.rows
     page = reported([dense, close, replace(drawn, closeness=Closeness())])
     assert "Not drawn yet: todo 2; tome 0.5. Not compared with full attention yet: dense, 20 steps." in page.text
     assert "There is nothing to compare with full attention (dense) at this size yet." in page.text  # at the second one
     assert [row[0] for row in page.rows] == ["method", "dense", "todome 2", "dense, 20 steps"]
-    assert page.rows[-1] == ["dense, 20 steps", "1.26x", "1.587", "", "", "", ""]
+    assert page.rows[-1] == ["dense, 20 steps", "1.26x", "1.587", "-", "-", "-", "-"]
     assert len(page.pictures["method"]) == PICTURES
 
 
@@ -216,8 +207,7 @@ def test_an_unfinished_run_says_what_is_missing(finished, reported):
 def test_a_run_with_nothing_to_compare(finished, reported, count):
     page = reported(finished.rows[:count])
     missing = "todome 2; dense, 20 steps; todo 2; tome 0.5."
-    nothing = "There is nothing to compare with full attention (dense) at this size yet."
-    assert f"{nothing} Not drawn yet: {'dense; ' * (1 - count)}{missing}" in page.text
+    assert f"Not drawn yet: {'dense; ' * (1 - count)}{missing}" in page.text
     assert not page.pictures
 
 
@@ -227,30 +217,35 @@ def test_a_picture_that_cannot_be_read(tmp_path, broken):
     run = small_run(tmp_path)
     path = run.picture(SIZES[0], "todo:2", 1)
     path.unlink() if broken is None else path.write_bytes(broken)
-    with pytest.raises(FileNotFoundError) as caught:
+    with pytest.raises(FileNotFoundError, match=r"^picture=.* Allowed: the PNG file that the evaluation drew\."):
         write_report(tmp_path)
-    text = f"picture={str(path)!r} cannot be used. Allowed: the PNG file that the evaluation drew. "
-    assert str(caught.value) == text + "It is missing or broken: evaluate again."
     assert not (tmp_path / "report.html").exists()
 
 
+@pytest.mark.usefixtures("plotless")
+def test_a_picture_that_is_a_link_to_somewhere_else_is_not_shown(tmp_path):
+    run = small_run(tmp_path / "run")
+    path, private = run.picture(SIZES[0], "todo:2", 1), tmp_path / "private.png"
+    path.rename(private)
+    path.symlink_to(private)
+    with pytest.raises(ValueError, match=r"^picture='.*' cannot be used\. Allowed: the name of a file inside "):
+        write_report(run.folder)
+
+
 def test_cases_are_at_least_one(finished):
-    with pytest.raises(
-        ValueError, match=r"^cases=0 cannot be used. Allowed: a whole number of at least 1. The default is 12.$"
-    ):
+    with pytest.raises(ValueError, match=r"^cases=0 cannot be used\."):
         write_report(finished.folder, cases=0)
 
 
 @pytest.mark.usefixtures("plotless")
-@pytest.mark.parametrize("broken", ["todome.tools.measuring.report.render_page", "os.replace"])
-def test_a_failure_leaves_the_old_file(finished, tmp_path, monkeypatch, broken):
+def test_a_failure_leaves_the_old_file(finished, tmp_path, monkeypatch):
     path = tmp_path / "mine.html"
     path.write_text("a user's own")
 
     def fail(*_: object) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(broken, fail)
+    monkeypatch.setattr("os.replace", fail)
     with pytest.raises(OSError, match=r"^No space left on device$"):
         write_report(finished.folder, path, cases=1, force=True)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.html"]
@@ -271,6 +266,7 @@ def test_in_a_browser(browser, finished):
     assert not said
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("page")
 def test_in_a_browser_without_scripts(browser, finished):
     tab = browser.new_context(java_script_enabled=False).new_page()

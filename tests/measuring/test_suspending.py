@@ -20,7 +20,8 @@ TABLES = (
     "_forward_hooks_with_kwargs",
     "_forward_hooks_always_called",
 )
-both = pytest.mark.parametrize("reduction", [Downsample(2), Merge(0.5)], ids=["downsample", "merge"])
+MERGE = pytest.param(Merge(0.5), id="merge", marks=pytest.mark.thorough)
+both = pytest.mark.parametrize("reduction", [pytest.param(Downsample(2), id="downsample"), MERGE])
 
 
 def pndm() -> PNDMScheduler:
@@ -177,6 +178,7 @@ def test_a_target_that_is_not_patched_is_left_alone(pipe):
     assert torch.equal(draw(pipe), drawn)
 
 
+@pytest.mark.thorough
 def test_a_compiled_model_is_dense_while_it_lasts():
     """Graphs do not notice hooks that come and go: they are made anew."""
     unet = mini_unet()

@@ -1,6 +1,7 @@
 """`todome.tune`: a plan that keeps its budget where it is drawn, from measurements that are never made twice."""
 
 import functools
+import json
 import math
 import re
 import shutil
@@ -18,29 +19,45 @@ from zoo import small_unet
 import todome
 from todome import Plan
 from todome.hooks.modules import clocks_on
+from todome.tools.measuring.drawing import PictureMaker
+from todome.tools.measuring.evaluation import plan_for
+from todome.tools.pipelines import open_pipeline
 from todome.tools.tuning.control import Control
 from todome.tools.tuning.drawings import closeness
-from todome.tools.tuning.layer_times import FACTORS, is_worth_trying, never_falling
+from todome.tools.tuning.goal import Goal
+from todome.tools.tuning.layer_times import FACTORS, LayerTimes, is_worth_trying, never_falling
+from todome.tools.tuning.layers import TunedLayers
+from todome.tools.tuning.options import Options
 from todome.tools.tuning.progress import Progress
 from todome.tools.tuning.records import FILE
-from todome.tools.tuning.search import Trial
-from todome.tools.tuning.tuner import Tuner, measured_of, prompts_apart
+from todome.tools.tuning.search import Search, Trial
+from todome.tools.tuning.sensitivity import Sensitivity
+from todome.tools.tuning.tuner import Tuner, carry_out, check_denoiser, measured_of, prompts_apart
+
+
+class Asked(list[str]):
+    """What a pipeline was asked for, each time: latents or pictures. It can be interrupted after so many."""
+
+    most = math.inf
 
 
 @pytest.fixture
-def pipe(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return counting(monkeypatch)
+def pipe(model: Path) -> Any:
+    pipe = open_pipeline(model, "cpu")
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
 
 
 @pytest.fixture
-def drawn(pipe: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the pipeline was asked for, each time: latents or pictures. Drawing too often can be made to fail."""
-    seen, own = [], type(pipe).__call__
+def drawn(pipe: Any, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    seen, own = Asked(), type(pipe).__call__
 
     @functools.wraps(own)
     def call(self: Any, prompt: list[str], **options: Any) -> Any:
         if "output_type" in options:
             seen.append(options["output_type"])
+        if len(seen) > seen.most:
+            raise KeyboardInterrupt
         return own(self, prompt, **options)
 
     monkeypatch.setattr(type(pipe), "__call__", call)
@@ -51,7 +68,13 @@ def drawn(pipe: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def run(pipe: Any, tuned: tuple[Path, Plan], tmp_path: Path) -> Any:
     """Tunes in a folder with the measurements of the finished run."""
     shutil.copytree(tuned[0], tmp_path / "run")
-    return lambda **changes: todome.tune(pipe, **{**SMALL, "out": tmp_path / "run", **changes})
+    usual = {**SMALL, "out": tmp_path / "run", "options": counting(pipe)}
+    return lambda **changes: todome.tune(pipe, **{**usual, **changes})
+
+
+def probes_in(folder: Path) -> int:
+    """How many drawings of single layers a folder keeps."""
+    return sum("latent error" in json.loads(line)["what"] for line in (folder / FILE).read_text().splitlines())
 
 
 def drawn_again(pipe: Any, plan: Plan | None, prompts: dict[int, str]) -> torch.Tensor:
@@ -67,33 +90,27 @@ def drawn_again(pipe: Any, plan: Plan | None, prompts: dict[int, str]) -> torch.
 HELD_OUT, OTHERS = {1: PROMPTS[1], 2: PROMPTS[2]}, {3: PROMPTS[3], 4: PROMPTS[1]}
 
 
-def test_the_plan_keeps_the_budget_where_a_user_draws_with_it(pipe, run):
+def test_the_plan_keeps_the_budget_where_a_user_draws_with_it_and_says_what_it_was_measured_on(pipe, run, tmp_path):
     plan = run(keep=30)
     for prompts, found in [(HELD_OUT, plan.measured), (OTHERS, plan.measured["others"])]:
         error = (drawn_again(pipe, plan, prompts) - drawn_again(pipe, None, prompts)).square().mean().item()
         assert found["psnr"] == pytest.approx(-10 * math.log10(error), abs=0.02)
+        assert found["worst"] <= found["low"] <= found["high"]
     assert plan.measured["psnr"] >= 30
     assert plan.measured["speedup"] > 1.05
     assert any(layer.factor > 1 or layer.later > 1 for layer in plan.layers.values())
-    assert "dB to dense" in str(plan)
     assert not clocks_on(pipe.unet)
-
-
-def test_a_plan_says_what_it_was_measured_on(run, tmp_path):
-    plan = run(keep=30)
     found = plan.measured
     assert (found["class"], found["size"], found["steps"]) == ("UNet2DConditionModel", [32, 32], 4)
     assert {"fingerprint", "scheduler", "device", "dtype", "versions", "date", "guidance", "share"} <= found.keys()
-    assert found["worst"] <= found["low"] <= found["high"]
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json").measured == found
 
 
-def test_without_time_no_other_pictures_check_the_plan(run, tuned, tmp_path, monkeypatch):
+def test_without_time_no_other_pictures_check_the_plan(run, tuned, tmp_path):
     known = [line for line in (tuned[0] / FILE).read_text().splitlines() if "others" not in line]
     (tmp_path / "run" / FILE).write_text("\n".join(known))
-    monkeypatch.setattr(Progress, "has_time_for", lambda *_: False)
-    plan = run(keep=30)
+    plan = run(keep=30, minutes=1e-9)
     assert plan == tuned[1]
     assert tuned[1].measured.keys() - plan.measured.keys() == {"others"}
 
@@ -101,89 +118,84 @@ def test_without_time_no_other_pictures_check_the_plan(run, tuned, tmp_path, mon
 def test_a_step_is_timed_with_as_many_pictures_as_are_drawn_at_once(pipe):
     rows, counts = set(), {"calibration": 2, "held_out": 2, "batch": 2}
     pipe.unet.register_forward_pre_hook(lambda unet, args, kwargs: rows.add(len(args[0])), with_kwargs=True)
-    assert todome.tune(pipe, **{**SMALL, **counts}, keep=30).measured["batch"] == 2
+    plan = todome.tune(pipe, **{**SMALL, **counts}, keep=30, options=counting(pipe, rounds=1))
+    assert plan.measured["batch"] == 2
     assert rows == {4}  # with guidance
 
 
-def test_a_larger_budget_is_no_slower(run):
+def test_goals(run):
+    """A larger budget is no slower; a speed is reached, a higher one no closer."""
     assert run(keep=20).measured["speedup"] >= run(keep=40).measured["speedup"]
-
-
-def test_the_closest_plan_at_a_speed(run):
     slow, fast = run(faster=1.1).measured, run(faster=1.4).measured
     assert slow["speedup"] >= 1.1
     assert fast["speedup"] >= 1.4
     assert slow["psnr"] >= fast["psnr"]
+    with pytest.raises(ValueError, match=r"^faster=15 cannot be used\. Allowed: up to about \d.* at 32x32"):
+        run(faster=15)
 
 
-def test_the_same_call_again_measures_nothing(tuned, run, drawn):
+def test_the_same_call_again_measures_nothing(pipe, tuned, run, drawn):
+    """Also in a process where the defaults of the scheduler have another order."""
+    pipe.scheduler.register_to_config(_use_default_values=["steps_offset", "clip_sample"])
     plan, again = tuned[1], run(keep=30)
     assert not drawn
     assert again == plan
-    assert again.measured == plan.measured
+    assert again.measured.keys() == plan.measured.keys()
     run(keep=25)
     assert "latent" not in drawn  # layers are what they are, whatever the budget
 
 
-def test_a_process_with_another_order_of_the_schedulers_defaults_measures_nothing_again(pipe, tuned, run, drawn):
-    defaults = pipe.scheduler.config["_use_default_values"]
-    assert len(defaults) > 1
-    pipe.scheduler.register_to_config(_use_default_values=defaults[::-1])
-    assert run(keep=30) == tuned[1]
-    assert not drawn
-
-
 def test_an_interrupted_run_goes_on(pipe, tuned, run, drawn, tmp_path):
-    other = tmp_path / "other"
-
-    def interrupted(self: Progress, steps: int) -> None:
-        if len(drawn) == 20:
-            raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Progress, "advance", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run(keep=30, out=other)
+    other, drawn.most = tmp_path / "other", 20
+    with pytest.raises(KeyboardInterrupt):
+        run(keep=30, out=other)
     assert not clocks_on(pipe.unet)
-    kept = (other / FILE).read_text().splitlines()
-    assert len(kept) == 19  # the times and 18 layers: the first drawing was the dense one, the last was cut off
+    kept = probes_in(other)
+    assert kept > 10
     drawn.clear()
+    drawn.most = math.inf
     assert run(keep=30, out=other) == tuned[1]
-    assert drawn.count("latent") == 7 * 2 * 4 + 1 - 18
+    assert drawn.count("latent") == probes_in(tuned[0]) - kept + 1  # and the dense one
     assert (other / FILE).read_text() == (tuned[0] / FILE).read_text()
 
 
-def test_other_conditions_are_measured_anew(run, drawn, monkeypatch):
-    def interrupted(self: Progress, steps: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Progress, "advance", interrupted)
+def test_other_conditions_are_measured_anew(run, drawn):
+    drawn.most = 0
     with pytest.raises(KeyboardInterrupt):
         run(keep=30, steps=1)
-    assert "latent" in drawn
+    assert drawn == ["latent"]
 
 
-def test_a_budget_that_nothing_keeps_leaves_all_dense_and_says_what_was_drawn(run, monkeypatch):
-    monkeypatch.setattr("todome.tools.tuning.search.ROUNDS", 1)  # of every layer at factor 2
-    plan = run(keep=90)
+def test_a_budget_that_nothing_keeps_leaves_all_dense(run, pipe):
+    plan = run(keep=90, options=counting(pipe, rounds=1))  # of every layer at factor 2
     assert {(layer.factor, layer.later) for layer in plan.layers.values()} == {(1, 1)}
-    assert plan.measured["verdict"].startswith("Nothing to gain at 90 dB: what was drawn is ")
-    assert " dB at 2.04x. All stays dense." in plan.measured["verdict"]
+    assert "All stays dense." in plan.measured["verdict"]
 
 
-def test_a_speed_that_is_out_of_reach_says_which_one_is_not(run):
-    with pytest.raises(
-        ValueError, match=r"faster=15 cannot be used. Allowed: up to about 2.76 on this model, at 32x32"
-    ):
-        run(faster=15)
-
-
-def test_where_attention_costs_nothing_that_is_the_answer(drawn, monkeypatch):
-    plan = todome.tune(counting(monkeypatch, 1e9), **SMALL, keep=30)
-    assert plan.measured["verdict"].startswith(
-        "Nothing to gain here: with all layers at the largest factor that is tried, a step would be 1.00x"
-    )
+def test_where_attention_costs_nothing_all_stays_dense_and_nothing_is_drawn(pipe, drawn):
+    plan = todome.tune(pipe, **SMALL, keep=30, options=counting(pipe, 1e9))
+    assert plan.measured["speedup"] == 1
+    assert plan.measured["verdict"].startswith("Nothing to gain here")
     assert not drawn
+
+
+def tuner_of(pipe: Any, options: Options | None = None) -> Tuner:
+    drawn = plan_for("small", prompts_apart(PROMPTS, 1, 2), sizes=((32, 32),), steps=4, pictures=3, methods=())
+    maker = PictureMaker(drawn, Path(), pipe)
+    return Tuner(pipe, maker, Goal(30), 1, None, Progress(None, shown=False), options=options or Options())
+
+
+@pytest.mark.parametrize("trials", [[], [Trial({"up.1.0": (2, 2)}, [1e-9], 1.01, 0.0)]])
+def test_a_plan_that_is_no_faster_is_none(pipe, tuned, trials):
+    tuner, dense = tuner_of(pipe), {name: one._replace(factor=1, later=1) for name, one in tuned[1].layers.items()}
+    layers = TunedLayers(dense, dict.fromkeys(dense, 1))
+    search = Search(layers, LayerTimes(1.0, 0.0, {}), Sensitivity(), tuner.drawings, tuner.records, lambda _: {})
+    search.trials = trials
+    plan = tuner.plan_of(search, trials[0] if trials else None)
+    assert {(layer.factor, layer.later) for layer in plan.layers.values()} == {(1, 1)}
+    assert plan.measured["speedup"] == 1
+    assert "is . " not in plan.measured["verdict"]
+    assert plan.measured["verdict"].endswith("All stays dense.")
 
 
 def test_too_little_time_is_said(run, tmp_path):
@@ -191,60 +203,62 @@ def test_too_little_time_is_said(run, tmp_path):
         run(keep=30, minutes=1e-9, out=tmp_path / "other")
 
 
-@pytest.mark.parametrize(("goal", "least"), [({"keep": 20}, 20), ({"faster": 1.2}, 0)])
-def test_without_time_for_single_layers_those_of_a_level_are_alike(run, monkeypatch, tmp_path, goal, least):
-    monkeypatch.setattr(Tuner, "measure_layers", lambda self, search: None)
-    plan = run(out=tmp_path / "other", **goal)
+class NoTimeForLayers(Progress):
+    """It is over while single layers are measured, and goes on after that."""
+
+    def expect(self, what: str, steps: int) -> None:
+        super().expect(what, steps)
+        self.what = what
+
+    def has_time_for(self, steps: int, seconds: float = 0.0) -> bool:
+        return self.what != "layers"
+
+
+@pytest.mark.parametrize("goal", [Goal(20), Goal(faster=1.2)])
+def test_without_time_for_single_layers_those_of_a_level_are_alike(pipe, goal):
+    drawn = plan_for("small", prompts_apart(PROMPTS, 1, 2), sizes=((32, 32),), steps=4, pictures=3)
+    plan = carry_out(pipe, drawn, goal, 1, None, NoTimeForLayers(None, shown=False), options=counting(pipe))
     by_level = {layer.tokens: set[tuple[float, float]]() for layer in plan.layers.values()}
     for layer in plan.layers.values():
         by_level[layer.tokens].add((layer.factor, layer.later))
     assert [len(factors) for factors in by_level.values()] == [1] * len(by_level)
-    assert plan.measured["psnr"] >= least
-    assert plan.measured["speedup"] >= goal.get("faster", 1)
-    assert "no time to measure single layers, so those of a level are alike" in plan.measured["verdict"]
+    assert plan.measured["psnr"] >= (goal.keep or 0)
+    assert plan.measured["speedup"] >= (goal.faster or 1)
+    assert "those of a level are alike" in plan.measured["verdict"]
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "(keep, faster)=(None, None) cannot be used. Allowed: exactly one of the two"),
-        ({"keep": 40, "faster": 2}, "(keep, faster)=(40, 2) cannot be used"),
-        ({"keep": 400}, "keep=400 cannot be used. Allowed: a number of dB from 10 to 90"),
-        ({"faster": 1}, "faster=1 cannot be used. Allowed: a number above 1"),
-        ({"keep": 40, "held_out": 0}, "held_out=0 cannot be used"),
-        ({"keep": 40, "width": None}, "(height, width)=(32, None) cannot be used. Allowed: both or none"),
+        ({}, "(keep, faster)=(None, None) cannot be used."),
+        ({"keep": 40, "faster": 2}, "(keep, faster)=(40, 2) cannot be used."),
+        ({"keep": 400}, "keep=400 cannot be used."),
+        ({"faster": 1}, "faster=1 cannot be used."),
+        ({"keep": 40, "held_out": 0}, "held_out=0 cannot be used."),
+        ({"keep": 40, "width": None}, "(height, width)=(32, None) cannot be used."),
         ({"keep": 40, "width": 33}, "Width 33 does not work: this model needs multiples of 8"),
-        ({"keep": 40, "prompts": []}, "prompts=[] cannot be used. Allowed: at least two: some that layers are"),
-        ({"keep": 40, "prompts": ["a", "a"]}, "prompts=['a', 'a'] cannot be used. Allowed: at least two"),
-        ({"keep": 40, "prompts": None}, "Pass prompts=[...], or --prompts FILE"),
-        ({"keep": 40, "vae": "vae"}, "vae='vae' cannot be used. Allowed: None, where the pipeline is open. Load it"),
+        ({"keep": 40, "prompts": []}, "prompts=[] cannot be used."),
+        ({"keep": 40, "prompts": ["a", "a"]}, "prompts=['a', 'a'] cannot be used."),
+        ({"keep": 40, "prompts": None}, "prompts=None cannot be used."),
+        ({"keep": 40, "vae": "vae"}, "vae='vae' cannot be used."),
+        ({"keep": 40, "out": "/proc/run"}, "out='/proc/run' "),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_drawn(run, drawn, changes, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
+    with pytest.raises((OSError, ValueError), match=f"^{re.escape(said)}"):
         run(**changes)
     assert not drawn
 
 
-class Begun(Exception):
-    """Ends a tuning where it would begin to measure."""
-
-
-def test_a_compiled_model_is_the_same_model_and_takes_long(run, pipe, tuned, monkeypatch):
-    def begin(tuner: Tuner) -> None:
-        assert tuner.about()["class"] == "UNet2DConditionModel"
-        assert tuner.about()["fingerprint"] == tuned[1].measured["fingerprint"]
-        assert tuner.about()["compiled"]
-        assert not tuner.records.found  # times of a model that is not compiled are others
-        raise Begun
-
-    monkeypatch.setattr(Tuner, "run", begin)
+def test_a_compiled_model_is_the_same_model_and_takes_long(pipe, tuned):
+    plain = tuner_of(pipe)
     pipe.unet = torch.compile(pipe.unet, backend="eager")
-    with (
-        pytest.warns(UserWarning, match="This model is compiled, and is compiled again"),
-        pytest.raises(Begun),
-    ):
-        run(keep=30)
+    tuner = tuner_of(pipe)
+    assert tuner.about()["fingerprint"] == tuned[1].measured["fingerprint"]
+    assert tuner.about()["compiled"]
+    assert tuner.records.conditions != plain.records.conditions  # times of a model that is not compiled are others
+    with pytest.warns(UserWarning, match="This model is compiled, and is compiled again"):
+        check_denoiser(pipe.unet)
 
 
 def test_a_model_that_is_offloaded_layer_by_layer_is_refused_and_takes_the_plan(run, pipe, tuned):
@@ -261,11 +275,6 @@ def test_a_model_without_layers_is_refused(run, pipe):
     )
     with pytest.raises(todome.NothingToReduce, match="has no BasicTransformerBlock"):
         run(keep=40)
-
-
-def test_fewer_steps_that_are_closer_are_named():
-    assert Control(18, 50.25).verdict(45.0) == "18 dense steps are closer at that speed, by 5.2 dB: take these instead."
-    assert Control(18, 40.0).verdict(45.0) == "18 dense steps are as fast, and 5.0 dB further off."
 
 
 def test_closeness_is_that_of_the_mean_error():
@@ -285,16 +294,12 @@ def test_no_prompt_that_layers_are_measured_with_is_held_out(prompts: list[str],
         assert len(first) == calibration
 
 
-@pytest.mark.parametrize(
-    ("measured", "used"),
-    [
-        ([0.1, 0.2, 0.3], [0.1, 0.2, 0.3]),
-        ([0.05, -0.02, 0.0, -0.01], [0.005] * 4),  # noise around nothing
-        ([0.1, 0.3, 0.2, 0.4], [0.1, 0.25, 0.25, 0.4]),
-    ],
-)
-def test_noise_of_times_is_averaged_and_not_taken_for_a_gain(measured, used):
-    assert never_falling(measured) == pytest.approx(used)
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=8))
+def test_noise_of_times_is_averaged_and_not_taken_for_a_gain(measured: list[float]):
+    used = never_falling(measured)
+    assert used == sorted(used)
+    assert sum(used) == pytest.approx(sum(measured), abs=1e-9)
+    assert measured != sorted(measured) or used == pytest.approx(measured)
 
 
 @pytest.mark.parametrize(
@@ -305,21 +310,19 @@ def test_large_factors_are_for_large_grids(side, tried):
     assert sorted(factor for factor in FACTORS if is_worth_trying(factor, (side, side))) == tried
 
 
-def test_what_other_pictures_have_is_said():
-    trial, said = Trial({}, [1e-4], 1.234, 0.0), "40.0 dB to dense, 1.23x as fast. 37.0 dB on 2 other pictures, which"
-    found = measured_of(trial, None, 0.0, [1e-4, 3e-4], keep=35)
-    assert found["verdict"] == f"{said} did not choose the plan."
-    assert found["others"]["worst"] == 35.23
-    assert measured_of(trial, None, 0.0, [1e-4, 3e-4], keep=40)["verdict"] == (
-        f"{said} did not choose the plan. Pictures differ: ask for more, or hold out more of them, to keep the budget "
-        "on most."
-    )
-
-
-def test_noise_is_said():
-    trial = Trial({}, [1e-4], 1.234, 0.0)
-    assert measured_of(trial, None, 0.1)["verdict"] == "40.0 dB to dense, 1.23x as fast."
-    assert measured_of(trial, Control(20, 35.0), 0.5)["verdict"] == (
-        "40.0 dB to dense, 1.23x as fast. 20 dense steps are as fast, and 5.0 dB further off. Something else is using "
-        "this machine: times vary by 50%, so do not trust the speed."
-    )
+@pytest.mark.parametrize(
+    ("control", "noise", "others", "keep", "said"),
+    [
+        (None, 0.0, (), None, ["40.0 dB to dense, 1.23x as fast."]),
+        (None, 0.0, [1e-4, 3e-4], 35, ["37.0 dB on 2 other pictures"]),
+        (None, 0.0, [1e-4, 3e-4], 40, ["37.0 dB on 2 other pictures", "Pictures differ"]),
+        (Control(20, 35.0), 0.0, (), None, ["20 dense steps are as fast, and 5.0 dB further off."]),
+        (Control(18, 45.0), 0.0, (), None, ["18 dense steps are closer at that speed, by 5.0 dB"]),
+        (None, 0.5, (), None, ["times vary by 50%"]),
+    ],
+)
+def test_the_verdict_says_what_is_known_and_no_more(control, noise, others, keep, said):
+    verdict = measured_of(Trial({}, [1e-4], 1.234, 0.0), control, noise, others, keep)["verdict"]
+    known = ["other pictures", "Pictures differ", "dense steps are as fast", "are closer at that speed", "times vary"]
+    assert all(one in verdict for one in said)
+    assert [one for one in known if one in verdict] == [one for one in known if any(one in text for text in said)]

@@ -48,6 +48,15 @@ def test_a_measurement_that_fails_leaves_the_others(tmp_path: Path):
     assert Records({}, tmp_path).found.keys() == {'{"what": 0}'}
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full disk")
+def test_on_a_full_disk_nothing_is_taken_for_measured(tmp_path: Path):
+    (tmp_path / FILE).symlink_to("/dev/full")
+    records = Records({}, tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        records.measure({"what": 0}, lambda: 0)
+    assert {"what": 0} not in records
+
+
 def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert Records({}).measure({"what": 0}, lambda: 7) == 7

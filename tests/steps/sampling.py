@@ -69,8 +69,8 @@ def unwatched(scheduler: Any) -> bool:
     return not {"step", "set_timesteps"} & vars(scheduler).keys()
 
 
-def call_diffusers(unet: Any) -> None:
-    unet(torch.zeros(1, 4, SIDE, SIDE), 5, torch.zeros(1, TEXT, WIDTH))
+def call_diffusers(unet: Any, timestep: int = 5) -> None:
+    unet(torch.zeros(1, 4, SIDE, SIDE), timestep, torch.zeros(1, TEXT, WIDTH))
 
 
 def through_pickle(thing: Any) -> Any:

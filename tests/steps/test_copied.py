@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 import pytest
+import torch
 from diffusers import StableDiffusionPipeline
 from sampling import (
     KNOWN_WARNINGS,
@@ -25,46 +26,22 @@ import todome
 from todome import Downsample
 
 pytestmark = KNOWN_WARNINGS
+SAMPLE = torch.zeros(1, 4, SIDE, SIDE)
+
+
+def described(scheduler: Any) -> list[Any]:
+    methods = [scheduler.step, scheduler.set_timesteps]
+    return [(inspect.signature(method), method.__name__, method.__doc__) for method in methods]
 
 
 @every_scheduler
 def test_pipelines_see_the_signature_of_their_scheduler(name):
     pipeline = tiny_pipeline(SCHEDULERS[name]())
-    before = {method: inspect.signature(getattr(pipeline.scheduler, method)) for method in ("step", "set_timesteps")}
+    seen, before = described(pipeline.scheduler), dict(vars(pipeline.scheduler))
     with todome.apply(pipeline, Downsample(2)):
-        after = {method: inspect.signature(getattr(pipeline.scheduler, method)) for method in before}
+        assert described(pipeline.scheduler) == seen
         assert not unwatched(pipeline.scheduler)
-    assert after == before
-    assert unwatched(pipeline.scheduler)
-
-
-@pytest.mark.parametrize("how", ["patch", "remove", "error"])
-def test_removing_leaves_the_scheduler_as_it_was(how):
-    pipeline = tiny_pipeline()
-    before = dict(vars(pipeline.scheduler))
-    patch = todome.apply(pipeline, Downsample(2))
-    if how == "patch":
-        patch.remove()
-    elif how == "remove":
-        todome.remove(pipeline)
-    else:
-        with pytest.raises(ZeroDivisionError), patch:
-            _ = 1 / 0
     assert vars(pipeline.scheduler) == before
-
-
-def test_a_replaced_patch_watches_once():
-    pipeline = tiny_pipeline()
-    method = pipeline.scheduler.step
-    for _ in range(3):
-        todome.apply(pipeline, Downsample(2, stop=0.6))
-    patch = todome.apply(pipeline, Downsample(2, stop=0.6))
-    assert pipeline.scheduler.step.__wrapped__ == method
-    with recording(pipeline.unet, patch) as record:
-        draw(pipeline)
-    assert record.reduced == window(10, 0, 0.6)
-    patch.remove()
-    assert unwatched(pipeline.scheduler)
 
 
 def test_a_users_own_step_is_kept_and_restored():
@@ -80,6 +57,70 @@ def test_a_users_own_step_is_kept_and_restored():
     assert record.reduced == window(10, 0, 0.6)
     assert len(seen) == 10
     assert vars(pipeline.scheduler)["step"] is counted
+
+
+def test_a_replaced_patch_watches_once():
+    pipeline = tiny_pipeline()
+    method = pipeline.scheduler.step
+    for _ in range(3):
+        todome.apply(pipeline, Downsample(2, stop=0.6))
+    assert pipeline.scheduler.step.__wrapped__ == method
+    assert run(pipeline, Downsample(2, stop=0.6)).reduced == window(10, 0, 0.6)
+    assert unwatched(pipeline.scheduler)
+
+
+def test_what_a_user_puts_on_top_stays():
+    unet, scheduler = one_level_unet(), SCHEDULERS["DDIM"]()
+    patch = todome.apply(unet, Downsample(2), scheduler=scheduler)
+    watched = scheduler.step
+    on_top: Any = lambda *args, **kwargs: watched(*args, **kwargs)  # noqa: E731
+    scheduler.step = on_top
+    patch.remove()
+    assert vars(scheduler)["step"] is on_top
+    scheduler.set_timesteps(2)
+    loop(unet, scheduler)
+
+
+def test_a_scheduler_that_was_cleaned_by_its_user_is_left_as_it_is():
+    unet, scheduler = one_level_unet(), SCHEDULERS["DDIM"]()
+    before = dict(vars(scheduler))
+    patch = todome.apply(unet, Downsample(2), scheduler=scheduler)
+    vars(scheduler).clear()
+    vars(scheduler).update(before)
+    patch.remove()
+    assert vars(scheduler) == before
+
+
+def test_two_patches_follow_one_scheduler():
+    unets, scheduler = [one_level_unet(), one_level_unet()], SCHEDULERS["DDIM"]()
+    first, second = (todome.apply(unet, Downsample(2), scheduler=scheduler) for unet in unets)
+    scheduler.set_timesteps(4)
+    with recording(unets[0], first) as one, recording(unets[1], second) as other:
+        for number, timestep in enumerate(scheduler.timesteps):
+            for unet in unets:
+                call_diffusers(unet)
+            scheduler.step(model_output=SAMPLE, timestep=timestep, sample=SAMPLE)
+            if number == 1:
+                first.remove()
+    assert one.phases[:2] == [0, 1]
+    assert other.phases == [0, 1, 2, 3]
+    second.remove()
+    assert unwatched(scheduler)
+
+
+def test_arguments_and_results_are_handed_through_and_a_failing_step_does_not_count():
+    unet, scheduler, bare = one_level_unet(), SCHEDULERS["DDIM"](), SCHEDULERS["DDIM"]()
+    patch = todome.apply(unet, Downsample(2), scheduler=scheduler)
+    for one in (scheduler, bare):
+        one.set_timesteps(num_inference_steps=4, device="cpu")
+    with pytest.raises(TypeError, match="missing"):
+        vars(scheduler)["step"]()
+    with recording(unet, patch) as record:
+        call_diffusers(unet)
+    assert record.phases == [0]
+    call: Any = {"model_output": SAMPLE + 1, "timestep": int(bare.timesteps[0]), "sample": SAMPLE + 2}
+    assert scheduler.step(**call).prev_sample.equal(bare.step(**call).prev_sample)
+    assert scheduler.step(**call, return_dict=False)[0].equal(bare.step(**call).prev_sample)
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, through_pickle])
@@ -112,6 +153,35 @@ def test_a_copy_of_a_followed_scheduler_is_a_scheduler(name, duplicate):
     assert type(twin.config) is type(pipeline.scheduler.config)
 
 
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, through_pickle])
+def test_a_copy_goes_on_from_where_the_first_one_was_and_leaves_it_there(duplicate):
+    pipeline, scheduler = tiny_pipeline(), SCHEDULERS["DDIM"]()
+    pipeline.scheduler = scheduler
+    patch = todome.apply(pipeline, Downsample(2, stop=0.5))
+    scheduler.set_timesteps(4)
+    scheduler.step(SAMPLE, scheduler.timesteps[0], SAMPLE)
+    twin = duplicate(scheduler)
+    with recording(pipeline.unet, patch) as record:
+        for one, number in [(twin, 1), (twin, 2), (scheduler, 1)]:
+            one.step(SAMPLE, one.timesteps[number], SAMPLE)
+            call_diffusers(pipeline.unet)
+    assert record.reduced == ([False, False, False] if duplicate is copy.deepcopy else [True, True, False])
+    patch.remove()
+    for one in (scheduler, twin):
+        one.set_timesteps(3)
+        assert unwatched(one)
+
+
+def test_a_state_from_before_the_removal_leaves_no_trace():
+    unet, scheduler = one_level_unet(), SCHEDULERS["DDIM"]()
+    patch = todome.apply(unet, Downsample(2), scheduler=scheduler)
+    state = copy.deepcopy(scheduler.__dict__)
+    patch.remove()
+    scheduler.__dict__.update(state)
+    scheduler.set_timesteps(3)
+    assert unwatched(scheduler)
+
+
 def one_of_many_requests(pipeline: Any, **options: Any) -> Any:
     """A pipeline of its own for each request, with a copy of the scheduler, as servers make them."""
     request = copy.copy(pipeline)
@@ -130,17 +200,9 @@ def test_requests_with_copied_schedulers_draw_what_the_pipeline_draws(name):
         schedulers.append(scheduler)
         assert picture.equal(expected)
     assert draw(pipeline).equal(expected)
+    schedulers.append(copy.deepcopy(schedulers[0]))
     patch.remove()
     assert all(map(unwatched, [pipeline.scheduler, *schedulers]))
-
-
-def test_requests_leave_nothing_behind():
-    pipeline = tiny_pipeline()
-    patch = todome.apply(pipeline, Downsample(2))
-    for _ in range(3):
-        one_of_many_requests(pipeline, steps=2)
-    gc.collect()
-    assert len(patch.clock.runs.schedulers) == 1
 
 
 class ViewsPipeline(StableDiffusionPipeline):
@@ -178,8 +240,10 @@ def test_a_patch_keeps_no_pipeline_alive():
     patch = todome.apply(pipeline, Downsample(2))
     ghosts = [weakref.ref(thing) for thing in (pipeline, pipeline.scheduler)]
     unet = pipeline.unet
-    del pipeline
+    request: Any = one_of_many_requests(pipeline, steps=2)
+    ghosts.append(weakref.ref(request[1]))
+    del pipeline, request
     gc.collect()
-    assert [ghost() for ghost in ghosts] == [None, None]
+    assert [ghost() for ghost in ghosts] == [None, None, None]
     call_diffusers(unet)
     patch.remove()

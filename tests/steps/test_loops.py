@@ -26,6 +26,8 @@ def test_a_bare_model_follows_a_given_scheduler(name, set_first):
         loop(unet, scheduler)
     assert record.phases == list(range(CALLS.get(name, 10)))
     assert record.reduced == window(CALLS.get(name, 10), 0, 0.6)
+    patch.remove()
+    assert unwatched(scheduler)
 
 
 def test_both_calls_of_a_step_have_the_same_phase():
@@ -46,23 +48,6 @@ def test_a_loop_that_is_run_twice_after_one_set_timesteps(reduction, calls):
     scheduler.set_timesteps(5)
     todome.apply(unet, reduction, scheduler=scheduler)
     assert loop(unet, scheduler, calls).equal(loop(unet, scheduler, calls))
-
-
-def test_removing_forgets_the_given_scheduler():
-    unet, scheduler = one_level_unet(), ddim()
-    todome.apply(unet, Downsample(2), scheduler=scheduler)
-    assert not unwatched(scheduler)
-    todome.remove(unet)
-    assert unwatched(scheduler)
-
-
-def test_a_bare_model_has_a_new_phase_for_every_timestep():
-    unet = one_level_unet()
-    patch = todome.apply(unet, Downsample(2))
-    with recording(unet, patch) as record:
-        for timestep in [9, 9, 7, 7, 5, 5, 9, 8]:
-            unet(torch.zeros(1, 4, SIDE, SIDE), timestep, torch.zeros(1, TEXT, WIDTH))
-    assert record.phases == [0, 0, 1, 1, 2, 2, 0, 1]
 
 
 def free_loop(unet: Any, calls: int, steps: int = 5) -> torch.Tensor:
@@ -100,7 +85,22 @@ def call_ldm(host: Any, timestep: int = 5) -> None:
     host.model.diffusion_model(torch.zeros(2, 4, SIDE, SIDE), timesteps, torch.zeros(2, TEXT, WIDTH))
 
 
-@pytest.mark.parametrize(("make", "call"), [(one_level_unet, call_diffusers), (latent_diffusion, call_ldm)])
+over_libraries = pytest.mark.parametrize(
+    ("make", "call"), [(one_level_unet, call_diffusers), (latent_diffusion, call_ldm)]
+)
+
+
+@over_libraries
+def test_a_model_that_nobody_drives_has_a_new_phase_for_every_timestep(make, call):
+    host = make()
+    patch = todome.apply(host, Downsample(2))
+    with recording(patch.models[0], patch) as record:
+        for timestep in [9, 9, 7, 7, 5, 5, 9, 8]:
+            call(host, timestep)
+    assert record.phases == [0, 0, 1, 1, 2, 2, 0, 1]
+
+
+@over_libraries
 def test_the_user_says_where_the_run_is(make, call):
     host = make()
     patch = todome.apply(host, Downsample(2, start=0.2, stop=0.6))
@@ -113,14 +113,11 @@ def test_the_user_says_where_the_run_is(make, call):
     assert record.reduced == [False] * 2 + [True] * 4 + [False] * 4
 
 
-@pytest.mark.parametrize("set_up", [False, True])
-def test_what_the_user_says_counts_more_than_the_scheduler(set_up):
+def test_what_the_user_says_counts_more_than_the_scheduler():
     """A host may drive the patch and step a scheduler that is followed, of whose run it executes a part."""
     unet, scheduler = one_level_unet(), ddim()
     patch = todome.apply(unet, Downsample(2, stop=0.5), scheduler=scheduler)
     scheduler.set_timesteps(10)
-    if not set_up:
-        patch.clock.runs.here.scheduler = None
     with recording(unet, patch) as record:
         for number in range(3):
             patch.at(number, 4)
@@ -129,12 +126,3 @@ def test_what_the_user_says_counts_more_than_the_scheduler(set_up):
             call_diffusers(unet)
     assert record.phases == [0, 1, 1, 2, 2, 3]
     assert record.reduced == [True, True, True, False, False, False]
-
-
-def test_ldm_without_a_driver_has_a_new_phase_for_every_timestep():
-    host = latent_diffusion()
-    patch = todome.apply(host, Downsample(2))
-    with recording(patch.models[0], patch) as record:
-        for timestep in (9, 7, 7, 5):
-            call_ldm(host, timestep)
-    assert record.phases == [0, 1, 1, 2]

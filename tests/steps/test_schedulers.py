@@ -13,20 +13,12 @@ from todome import Downsample, Merge
 pytestmark = KNOWN_WARNINGS
 
 WINDOWS = [(0.0, 0.6), (0.3, 1.0), (0.0, 0.55)]
+CASES = [(name, 0.25, 0.75) for name in SCHEDULERS]
+CASES += [pytest.param(name, *part, marks=pytest.mark.thorough) for name in ("DDIM", *CALLS) for part in WINDOWS]
 
 
-@every_scheduler
-def test_the_window_is_a_share_of_the_executed_calls(name):
-    assert_window(name, 0.25, 0.75)
-
-
-@pytest.mark.parametrize("name", ["DDIM", *CALLS])
-@pytest.mark.parametrize(("start", "stop"), WINDOWS)
-def test_other_windows_in_runs_of_other_lengths(name, start, stop):
-    assert_window(name, start, stop)
-
-
-def assert_window(name: str, start: float, stop: float) -> None:
+@pytest.mark.parametrize(("name", "start", "stop"), CASES)
+def test_the_window_is_a_share_of_the_executed_calls(name, start, stop):
     record = run(tiny_pipeline(SCHEDULERS[name]()), Downsample(2, start=start, stop=stop))
     assert record.reduced == window(CALLS.get(name, 10), start, stop)
 
@@ -63,12 +55,6 @@ def test_every_token_is_a_key_exactly_once_in_four_steps():
     for begin in range(7):
         seen = [row for rows in record.rows[begin : begin + 4] for row in rows]
         assert sorted(seen) == list(range(SIDE * SIDE))
-
-
-def test_fixed_keeps_the_corners_at_every_step():
-    record = run(tiny_pipeline(), Downsample(2, phase="fixed"))
-    corners = [row * SIDE + column for row in range(0, SIDE, 2) for column in range(0, SIDE, 2)]
-    assert record.rows == [corners] * 10
 
 
 def test_random_keys_neither_stay_nor_cycle():

@@ -1,6 +1,6 @@
 """Schedulers that are swapped after apply."""
 
-from diffusers import EulerDiscreteScheduler, StableDiffusionImg2ImgPipeline
+from diffusers import StableDiffusionImg2ImgPipeline
 from sampling import CALLS, KNOWN_WARNINGS, SCHEDULERS, every_scheduler, unwatched, window
 from zoo import draw, recording, tiny_pipeline
 
@@ -23,14 +23,6 @@ def test_the_scheduler_is_swapped_after_apply(name):
     patch.remove()
     assert unwatched(old)
     assert unwatched(pipeline.scheduler)
-
-
-def test_the_scheduler_is_swapped_by_from_config():
-    pipeline = tiny_pipeline()
-    with todome.apply(pipeline, Downsample(2, stop=0.6)) as patch, recording(pipeline.unet, patch) as record:
-        pipeline.scheduler = EulerDiscreteScheduler.from_config(pipeline.scheduler.config)
-        draw(pipeline)
-    assert record.reduced == window(10, 0, 0.6)
 
 
 def test_the_scheduler_is_swapped_for_img2img():

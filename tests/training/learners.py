@@ -1,76 +1,50 @@
 """Models as they are trained, each with its own way of checkpointing, and the gradients of their losses."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import kohya_double
+import pytest
 import torch
 from peft import LoraConfig
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from zoo import ldm_unet, lively, noise, small_unet, text, unet_inputs
+from zoo import lively, noise, small_unet, text
 
 from todome import Downsample, Merge
 
-REDUCTIONS = [
-    *(Downsample(factor=(2, 1.5), phase=phase) for phase in ("dither", "random", "fixed")),
-    Merge(ratio=(0.5, 0.3)),
-    Merge(ratio=(0.5, 0.5), random=False, cross_attention=True, feed_forward=True),
-]
+KEYS = Downsample(factor=(2, 1.5))
+MERGED = Merge(ratio=(0.5, 0.3), cross_attention=True, feed_forward=True)
+over_reductions = pytest.mark.parametrize("reduction", [KEYS, MERGED], ids=["keys", "merged"])
 Grid = tuple[int, int]
-GRID = (12, 8)
-
-
-def latents(batch: int = 2, grid: Grid = GRID) -> Tensor:
-    return noise(batch, 4, *grid).requires_grad_()  # reentrant checkpointing wants gradients to go on
-
-
-def timesteps(batch: int = 2) -> Tensor:
-    """Another one for every picture, as in any training."""
-    return torch.linspace(10, 990, batch).long()
+GRID, ODD = (12, 8), (9, 11)
 
 
 def unet_batch(batch: int = 2, grid: Grid = GRID) -> dict[str, Any]:
-    return unet_inputs(batch, grid) | {"sample": latents(batch, grid), "timestep": timesteps(batch)}
+    """A timestep for every picture, as in any training; reentrant checkpointing wants gradients to go on."""
+    latents, timesteps = noise(batch, 4, *grid).requires_grad_(), torch.linspace(10, 990, batch).long()
+    return {"sample": latents, "timestep": timesteps, "encoder_hidden_states": text(batch)}
 
 
 def sdxl_batch(batch: int = 2, grid: Grid = GRID) -> dict[str, Any]:
     """Attention begins at half the size."""
-    large = latents(batch, (grid[0] * 2, grid[1] * 2))
-    return {"x": large, "timesteps": timesteps(batch), "context": text(batch), "y": noise(batch, 6)}
+    latents, timesteps, words = unet_batch(batch, (grid[0] * 2, grid[1] * 2)).values()
+    return {"x": latents, "timesteps": timesteps, "context": words, "y": noise(batch, 6)}
 
 
-def ldm_batch(batch: int = 2, grid: Grid = GRID) -> dict[str, Any]:
-    return {"x": latents(batch, grid), "timesteps": timesteps(batch), "context": text(batch)}
-
-
-@dataclass(frozen=True)
-class Learner:
+class Learner(NamedTuple):
     """A model to train, plain or with checkpoints, and what a batch for it looks like."""
 
     name: str
     build: Callable[[bool], Any]
     batch: Callable[..., dict[str, Any]]
-    exact: bool = True  # whether checkpointing adds up gradients in the same order
-
-    def __str__(self) -> str:
-        return self.name
 
 
-def with_switch(build: Callable[[], Any], checkpointed: bool) -> Any:
+def with_switch(build: Callable[[], Any], checkpointed: bool, *how: Any) -> Any:
     model = build().train()
     if checkpointed:
-        model.enable_gradient_checkpointing()
-    return model
-
-
-def reentrant(checkpointed: bool) -> Any:
-    """diffusers with the older kind of checkpointing, as in its own older versions."""
-    model = small_unet().train()
-    if checkpointed:
-        model.enable_gradient_checkpointing(partial(checkpoint, use_reentrant=True))
+        model.enable_gradient_checkpointing(*how)
     return model
 
 
@@ -85,14 +59,13 @@ class WholeAgain(nn.Module):
         return checkpoint(self.model, **batch, use_reentrant=False)
 
 
-LEARNERS = [
-    Learner("diffusers", partial(with_switch, small_unet), unet_batch),
-    Learner("diffusers-reentrant", reentrant, unet_batch, exact=False),
-    Learner("whole-model", lambda again: WholeAgain(small_unet()) if again else small_unet(), unet_batch),
-    Learner("ldm", lambda again: ldm_unet(use_checkpoint=again).train(), ldm_batch, exact=False),
-    Learner("kohya-sd", partial(with_switch, lambda: lively(kohya_double.UNet2DConditionModel)), unet_batch),
-    Learner("kohya-sdxl", partial(with_switch, lambda: lively(kohya_double.SdxlUNet2DConditionModel)), sdxl_batch),
-]
+DIFFUSERS = Learner("diffusers", partial(with_switch, small_unet), unet_batch)
+WHOLE = Learner("whole-model", lambda again: WholeAgain(small_unet()) if again else small_unet(), unet_batch)
+SD = Learner("kohya-sd", partial(with_switch, partial(lively, kohya_double.UNet2DConditionModel)), unet_batch)
+SDXL = Learner("kohya-sdxl", partial(with_switch, partial(lively, kohya_double.SdxlUNet2DConditionModel)), sdxl_batch)
+OLDER = partial(checkpoint, use_reentrant=True)  # as diffusers' own was
+REENTRANT = Learner("diffusers-reentrant", lambda again: with_switch(small_unet, again, OLDER), unet_batch)
+over_learners = pytest.mark.parametrize("learner", [DIFFUSERS, WHOLE, SD, SDXL, REENTRANT], ids=lambda one: one.name)
 
 
 def with_lora(unet: Any) -> Any:

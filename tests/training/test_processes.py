@@ -1,42 +1,64 @@
-"""Two processes that `accelerate launch` starts train the LoRA that one process trains from the same batches."""
+"""Two processes that accelerate joins: the same choice in each, so that their gradients are those of one process.
+
+It imports little, since it is also what each of them runs: `python test_processes.py FOLDER` leaves what it learnt in
+FOLDER/RANK.pt.
+"""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
-from safetensors.torch import load_file
+from accelerate import Accelerator
+from kohya_double import WIDTH, UNet2DConditionModel
+from torch import Tensor
 
-from todome import Downsample
-from todome.tools.training.lora import train
-from todome.tools.training.metadata import training_in
+import todome
 
-# accelerate starts several processes only by the name of GPUs; --cpu of the trainer then leaves these alone.
-LAUNCH = "--multi_gpu --num_processes 2 --num_machines 1 --main_process_port 0 --mixed_precision no --dynamo_backend no"
-OPTIONS = "--size 32 --steps 2 --rank 2 --batch 2 --factor 2 --sample red --sample white --checkpointing --cpu"
+REDUCTIONS: list[Any] = [todome.Downsample(factor=(2, 2), phase="random", seed=7), todome.Merge(seed=7)]
+RANKS, PICTURES = 2, 4
 
 
-def test_two_processes_are_one(recipe, photos, tmp_path, tiny):
-    words = ["-m", "todome", "train-lora", tiny, "--data", photos, *OPTIONS.split(), "-o", tmp_path / "two.safetensors"]
-    launch = [sys.executable, "-m", "accelerate.commands.launch", *LAUNCH.split(), *map(str, words)]
-    calm = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(launch, capture_output=True, text=True, env=calm, check=False)
-    assert done.returncode == 0, done.stderr
-    assert [line.split(":")[0] for line in done.stdout.splitlines()] == [
-        "Pictures",
-        "Step 2 of 2",
-        str(tmp_path / "two.safetensors"),
-    ]
-    told = training_in(tmp_path / "two.safetensors")
-    asked = recipe(steps=2, accumulate=2, reduction=Downsample(2, phase="random"))
-    train(asked, tmp_path / "one.safetensors", cpu=True)
-    one, two = load_file(tmp_path / "one.safetensors"), load_file(tmp_path / "two.safetensors")
-    assert told["batches_per_step"] == 2
-    assert told == training_in(tmp_path / "one.safetensors")
-    assert any(weight.any() for name, weight in two.items() if "lora_B" in name)
-    for name, weight in one.items():
-        torch.testing.assert_close(two[name], weight, rtol=1e-3, atol=1e-6)
-    drawn = sorted(path.name for path in (tmp_path / "two-run/samples").iterdir())
-    assert drawn == ["000002-1.png", "000002-2.png"]
-    resumed = train(asked, tmp_path / "two.safetensors", resume=True, cpu=True)
-    assert resumed.steps == 0, "what two processes began, one may go on with"
+def learn(rank: int, ranks: int, prepare: Any) -> list[list[Tensor]]:
+    """The gradients of a share of every batch: twice by the calls alone, and then driven by `at`."""
+    found = []
+    for reduction in REDUCTIONS:
+        torch.manual_seed(0)
+        model: Any = UNet2DConditionModel()
+        shared = prepare(model)
+        patch = todome.apply(shared, reduction)
+        for step in (None, None, 5):
+            if step is not None:
+                patch.at(step, 20)
+            model.zero_grad()
+            shared(*share(rank, ranks, len(found))).sample.square().mean().backward()
+            found.append([weight.grad.clone() for weight in model.parameters()])
+    return found
+
+
+def share(rank: int, ranks: int, later: int) -> list[Tensor]:
+    """A rank's share of a batch; its timesteps are lower by `later`, by which calls are told apart."""
+    chance = torch.Generator().manual_seed(1)
+    latents, words = (torch.randn(PICTURES, *size, generator=chance) for size in ((4, 9, 11), (5, WIDTH)))
+    return [one.chunk(ranks)[rank] for one in (latents, torch.arange(PICTURES) * 200 + 10 - later, words)]
+
+
+@pytest.mark.thorough
+def test_gradients_are_those_of_one_process(tmp_path: Path):
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", __file__]
+    variables = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore"}
+    subprocess.run([*words, tmp_path], check=True, env=variables, capture_output=True, timeout=300)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(RANKS))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    torch.testing.assert_close(first, learn(0, 1, lambda model: model), rtol=1e-4, atol=1e-6)
+
+
+if __name__ == "__main__":
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.num_processes == RANKS
+    rank = accelerator.process_index
+    torch.save(learn(rank, RANKS, accelerator.prepare), Path(sys.argv[1], f"{rank}.pt"))
+    accelerator.end_training()

@@ -65,20 +65,6 @@ def video_inputs(batch: int = 1) -> dict[str, Any]:
     return unet_inputs(batch) | {"sample": sample, "added_time_ids": ids}
 
 
-def pixart_inputs(batch: int = 2) -> dict[str, Any]:
-    return {
-        "hidden_states": noise(batch, 4, 32, 36),
-        "timestep": torch.full((batch,), 500),
-        "encoder_hidden_states": text(batch),
-        "added_cond_kwargs": {"resolution": None, "aspect_ratio": None},
-    }
-
-
-def dit_inputs(batch: int = 2) -> dict[str, Any]:
-    labels = {"timestep": torch.full((batch,), 500), "class_labels": torch.full((batch,), 3)}
-    return {"hidden_states": noise(batch, 4, 32, 32)} | labels
-
-
 def ldm_inputs(batch: int = 2) -> dict[str, Any]:
     return {"x": noise(batch, 4, 16, 18), "timesteps": torch.full((batch,), 500), "context": text(batch)}
 

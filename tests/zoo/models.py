@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from diffusers import (
     ControlNetModel,
-    DiTTransformer2DModel,
-    PixArtTransformer2DModel,
     UNet2DConditionModel,
     UNet3DConditionModel,
     UNetMotionModel,
@@ -165,30 +163,6 @@ def unet_3d() -> UNet3DConditionModel:
             norm_num_groups=4,
             attention_head_dim=4,
             cross_attention_dim=WIDTH,
-        )
-    )
-
-
-@built_once
-def pixart() -> PixArtTransformer2DModel:
-    return lively(
-        lambda: PixArtTransformer2DModel(
-            num_attention_heads=2,
-            attention_head_dim=4,
-            num_layers=2,
-            sample_size=32,
-            cross_attention_dim=8,
-            caption_channels=WIDTH,
-            use_additional_conditions=False,
-        )
-    )
-
-
-@built_once
-def dit() -> DiTTransformer2DModel:
-    return lively(
-        lambda: DiTTransformer2DModel(
-            num_attention_heads=2, attention_head_dim=4, in_channels=4, num_layers=2, sample_size=32
         )
     )
 

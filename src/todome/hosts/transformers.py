@@ -1,7 +1,7 @@
 """Pure transformers (DiT, PixArt, SD3, FLUX and their like): refused, because fewer keys break their pictures.
 
 In a UNet convolutions and skips carry what is near, attention only what is far. In a transformer attention is all there
-is between tokens, and the nearest keys matter most. The page docs/transformers.md has the measurements.
+is between tokens, near ones included. The page docs/transformers.md has the measurements.
 """
 
 from torch import nn

@@ -22,7 +22,9 @@ def place_of_view(schedule: Any, timestep: Any) -> int | None:
 
 def is_one_element(timestep: Tensor) -> bool:
     """Whether it is one element, also where it is expanded to a batch."""
-    return timestep.numel() > 0 and all(n == 1 or step == 0 for n, step in zip(timestep.shape, timestep.stride(), strict=True))
+    return timestep.numel() > 0 and all(
+        n == 1 or step == 0 for n, step in zip(timestep.shape, timestep.stride(), strict=True)
+    )
 
 
 def share_storage(schedule: Tensor, timestep: Tensor) -> bool:

@@ -45,16 +45,16 @@ def matching_table(grid: Grid, stride: Grid, random: bool, left: int, seed: int)
     return MatchTable(torch.stack([rows[0] for rows in turned]), torch.stack(sources), torch.arange(left, device="cpu"))
 
 
-def nearest_destinations(sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
+def nearest_destinations(sources: Tensor, destinations: Tensor, at_once: int = SCORES_AT_ONCE) -> tuple[Tensor, Tensor]:
     """The similarity of every source to its nearest destination, and which one that is.
 
     A few sources at a time: all similarities of a 2048 px picture at once would take 3 GiB.
     """
     batch, count, _ = destinations.shape
-    if batch * count * sources.shape[1] <= SCORES_AT_ONCE:
+    if batch * count * sources.shape[1] <= at_once:
         values, indices = (sources @ destinations.mT).max(-1)
         return values, indices
-    chunk = max(1, SCORES_AT_ONCE // (batch * count))
+    chunk = max(1, at_once // (batch * count))
     found = [(part @ destinations.mT).max(-1) for part in sources.split(chunk, dim=1)]
     return torch.cat([f.values for f in found], 1), torch.cat([f.indices for f in found], 1)
 

@@ -35,8 +35,13 @@ class GridTables:
 class TableCache:
     """Least recently used cache of tables. A dropped table is built again from its seed, bit for bit."""
 
-    def __init__(self, build: Callable[[int, Grid], Table | None]) -> None:
-        self.build = build
+    def __init__(
+        self,
+        build: Callable[[int, Grid], Table | None],
+        grids_in_use: int = GRIDS_IN_USE,
+        spare_bytes: int = SPARE_BYTES,
+    ) -> None:
+        self.build, self.grids_in_use, self.spare_bytes = build, grids_in_use, spare_bytes
         self.reset()
 
     def reset(self) -> None:
@@ -74,8 +79,8 @@ class TableCache:
 
     def drop_unused(self) -> None:
         by_age = sorted(self.grids.items(), key=lambda item: item[1].last_used)
-        spare = [(key, tables) for key, tables in by_age[:-GRIDS_IN_USE] if not tables.pinned]
-        excess = sum(tables.bytes for _, tables in spare) - SPARE_BYTES
+        spare = [(key, tables) for key, tables in by_age[: -self.grids_in_use] if not tables.pinned]
+        excess = sum(tables.bytes for _, tables in spare) - self.spare_bytes
         for key, tables in spare:
             if excess <= 0:
                 return
@@ -89,8 +94,7 @@ class TableCache:
                 yield grid
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"build": self.build}
+        return {name: vars(self)[name] for name in ("build", "grids_in_use", "spare_bytes")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.build = state["build"]
-        self.reset()
+        self.__init__(**state)

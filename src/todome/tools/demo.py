@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from PIL import Image
-from rich.table import Table
 
 from ..reductions import Downsample, Merge, Reduction
 from .generate import Generated, Settings, make_picture
 from .machine import chip
+from .measuring import tables
 from .pictures import BRIGHTER, as_tensor, difference
 from .pipelines import format_size
 from .sheets import Column, draw_sheet
@@ -62,12 +62,17 @@ def compare(pipe: Any, settings: Settings) -> list[Result]:
     return [Result(name, one, made["dense"]) for name, one in made.items()]
 
 
-def as_table(results: Sequence[Result]) -> Table:
-    table = Table("method", "attention looks at", "seconds", "speed-up", "PSNR to dense")
-    for result in results:
-        close = "" if result.made is result.dense else result.closeness
-        table.add_row(result.name, NOTES[result.name], f"{result.made.seconds:.1f}", f"{result.speedup:.2f}x", close)
-    return table
+TABLE = (
+    tables.Column("method", lambda result: result.name),
+    tables.Column("attention looks at", lambda result: NOTES[result.name]),
+    tables.Column("seconds", lambda result: result.made.seconds, "{:.1f}"),
+    tables.Column("speed-up", lambda result: result.speedup, "{:.2f}x"),
+    tables.Column("PSNR to dense", lambda result: None if result.made is result.dense else result.closeness),
+)
+
+
+def as_table(results: Sequence[Result]) -> str:
+    return tables.markdown(TABLE, results)
 
 
 def as_sheet(results: Sequence[Result]) -> Image.Image:

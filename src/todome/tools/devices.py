@@ -12,7 +12,12 @@ import torch
 from ..errors import invalid_value
 
 DTYPES = ("float32", "float16", "bfloat16")
-OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")  # CUDA and MPS; Windows; Linux
+OUT_OF_MEMORY = (  # as CUDA and MPS say it, Windows, torch on Linux, and Linux itself
+    "out of memory",
+    "not enough memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+)
 ILLEGAL_INSTRUCTION = (-signal.SIGILL, 0xC000001D)  # return codes of a process that was ended by one: POSIX, Windows
 PRODUCT = "import sys; sys.path[:] = sys.argv[1:]; import torch; a = torch.ones(64, 64).bfloat16(); a @ a"
 
@@ -68,7 +73,16 @@ def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
     """Where memory runs out, says for what and what to do, whatever the device calls it."""
     try:
         yield
-    except (RuntimeError, MemoryError) as error:
-        if not isinstance(error, MemoryError) and not any(phrase in str(error).lower() for phrase in OUT_OF_MEMORY):
+    except Exception as error:
+        if (cause := out_of_memory(error)) is None:
             raise
-        raise MemoryError(f"There is not enough memory for {what}. {remedy}.") from error
+        raise MemoryError(f"There is not enough memory for {what}. {remedy}.") from cause
+
+
+def out_of_memory(error: BaseException | None) -> BaseException | None:
+    """The error that says so, of those that led to this one: libraries hide it behind others."""
+    if error is None or isinstance(error, MemoryError):
+        return error
+    if isinstance(error, ValueError):  # ours, and what it quotes may be anything
+        return out_of_memory(error.__context__)
+    return error if any(phrase in str(error).lower() for phrase in OUT_OF_MEMORY) else out_of_memory(error.__context__)

@@ -16,8 +16,8 @@ from .metadata import settings_of, settings_texts
 from .pipelines import Size, check_size, format_size
 from .schedulers import sampler_title, use_scheduler
 from .settings import Settings, recommended_settings
-from .stopwatch import Stopwatch
 from .suspending import suspended
+from .timing import Stopwatch
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -7,13 +7,13 @@ installed in the environment of the host. A marker in it lists every file, and o
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
 from ..errors import invalid_value
-from .files import atomic_folder
+from .files import atomic_folder, check_writable
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = (PACKAGE / "integrations", PACKAGE.parent.parent / "integrations")  # in a wheel; in a checkout
@@ -58,6 +58,7 @@ def install(host: Host, path: Path, link: bool = False) -> Path:
     folder, put = host.folder_in(path), link_entries if link else copy_entries
     integration = integration_for(host)
     check_replaceable(folder)
+    check_writable(folder.parent, folder.name, f"{host.field}={str(path)!r}")
     with atomic_folder(folder) as new:
         put(integration.parent, new, all_but(FINDER))
         put(integration, new, LEFT_OUT)
@@ -80,9 +81,9 @@ def uninstall(host: Host, path: Path) -> Path:
     return folder
 
 
-def integration_for(host: Host) -> Path:
+def integration_for(host: Host, sources: Sequence[Path] = SOURCES) -> Path:
     """Folder of the integration for a host, in this copy of todome."""
-    found = [source / host.field for source in SOURCES if (source / host.field).is_dir()]
+    found = [source / host.field for source in sources if (source / host.field).is_dir()]
     if not found:
         remedy = "Install todome with pip, or run this in a checkout"
         raise invalid_value(

@@ -62,13 +62,23 @@ def weights_of(model: str) -> dict[str, str]:
 
 
 def open_folder(folder: Path, model: str, dtype: Any) -> Any:
+    options: dict[str, Any] = {"dtype": dtype, "local_files_only": True, "use_safetensors": True}
     with quiet_loading() as diffusers:
         try:
-            return diffusers.DiffusionPipeline.from_pretrained(folder, dtype=dtype, local_files_only=True)
+            return diffusers.DiffusionPipeline.from_pretrained(folder, **options)
         except (OSError, ValueError) as error:
+            if any(any(part.glob("*.bin")) and not any(part.glob("*.safetensors")) for part in folder.iterdir()):
+                raise pickled(model) from error
             raise invalid_value(
                 "model", model, "a pipeline that diffusers can open", f"It says: {first_sentence(error)}"
             ) from error
+
+
+def pickled(model: str) -> Exception:
+    """The error for a pipeline whose weights are pickles, which can run any code when they are opened."""
+    convert = "DiffusionPipeline.from_pretrained(NAME).save_pretrained(FOLDER)"
+    remedy = f"This one has pickles (.bin), which can run any code. Convert it where you trust it: {convert}"
+    return invalid_value("model", model, "a pipeline with weights in .safetensors files", remedy)
 
 
 def find_model(model: str) -> Path:
@@ -94,8 +104,10 @@ def download(model: str) -> Path:
     from diffusers import DiffusionPipeline
 
     try:
-        return Path(DiffusionPipeline.download(model))
-    except (OSError, ValueError):
+        return Path(DiffusionPipeline.download(model, use_safetensors=True))
+    except (OSError, ValueError) as error:
+        if "safetensors" in str(error):  # it is there, without such files
+            raise pickled(model) from None
         remedy = "Neither a folder here nor reachable on the hub: check the spelling and the network"
         raise invalid_value("model", model, KNOWN, remedy) from None
 

@@ -1,58 +1,49 @@
 """Progress on a terminal's standard error: what is being done, a bar with the time left. Elsewhere nothing is shown."""
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from tqdm import tqdm
 
-PATIENCE = 300.0  # seconds over which the speed is averaged: steps are slow and even
+WORDS = "{desc}"
+BAR = "{desc} {bar} {n_fmt}/{total_fmt} {remaining}"
 
 
 class Bar:
-    """A spinner with words, which becomes a bar when the number of steps is known."""
+    """Words, with a bar after them when the number of steps is known."""
 
     def __init__(self) -> None:
-        console = Console(stderr=True)
-        left = TimeRemainingColumn(compact=True)
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), left)
-        self.rows = Progress(
-            *columns,
-            console=console,
-            transient=True,
-            redirect_stdout=False,  # what is printed there may go into a pipe
-            disable=not console.is_terminal,
-            speed_estimate_period=PATIENCE,
-        )
-        self.row = self.rows.add_task("", total=None)
+        self.bar = tqdm(disable=None, leave=False, bar_format=WORDS, smoothing=0)  # steps are slow and even
 
     def doing(self, words: str) -> None:
         """Shows what is being done, without an end in sight."""
-        self.rows.reset(self.row, total=None, description=words)
+        self.bar.bar_format = WORDS
+        self.bar.set_description_str(words)
 
     def steps(self, words: str, done: int, total: int) -> None:
-        if self.rows.tasks[0].total != total:
-            self.rows.reset(self.row, total=total)
-        self.rows.update(self.row, description=words, completed=done)
+        self.bar.set_description_str(words, refresh=False)
+        if self.bar.total != total:
+            self.bar.bar_format = BAR
+            self.bar.reset(total)
+            self.bar.initial = done  # the time left is told by the steps that follow
+        self.bar.update(done - self.bar.n)
 
-    @contextmanager
-    def hidden(self) -> Iterator[None]:
+    def hidden(self) -> AbstractContextManager[None]:
         """Takes the bar away while something is printed."""
-        self.rows.stop()
-        yield
-        self.rows.start()
+        return tqdm.external_write_mode(sys.stdout)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Bar]:
     bar = Bar()
-    with bar.rows:
+    with bar.bar:
         yield bar
 
 
 @contextmanager
 def doing(words: str) -> Iterator[None]:
-    """A spinner with words for as long as the block takes."""
+    """Words for as long as the block takes."""
     with progress_bar() as bar:
         bar.doing(words)
         yield

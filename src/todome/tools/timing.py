@@ -1,21 +1,42 @@
-"""Time and memory of a call: on the device's own clock, after a warm-up, again and again."""
+"""Time and memory of a call on a device, measured again and again; and the seconds that a device works."""
 
 import gc
-import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import torch
 
-from .stopwatch import now
-
 Mode: TypeAlias = Literal["eager", "compile", "cuda-graph", "compile-cuda-graph"]
 MODES = get_args(Mode)
-LEAST_CALLS, MOST_CALLS = 3, 50
+LEAST_ROUNDS = 2
 SETTLED = 1.0  # seconds
+Turn = TypeVar("Turn")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long several ways to make a call are timed: in rounds in which each has its turn, so that drift meets all."""
+
+    seconds: float = 0.1  # of each turn
+    rounds: int = 5  # at most
+    patience: float = 4.0  # seconds after which no further round begins
+    clock: Callable[[], float] | None = None  # another than that of the machine, in seconds
+
+    def turns(self, ways: Sequence[Turn]) -> Iterator[Turn]:
+        """Every way once in each round."""
+        began = time.perf_counter()
+        for done in range(self.rounds):
+            if done >= LEAST_ROUNDS and time.perf_counter() - began > self.patience:
+                break
+            yield from ways
+
+    def milliseconds(self, call: Callable[[], Any], device: torch.device) -> list[float]:
+        return milliseconds(call, device, self.seconds, self.clock)
 
 
 class Spread(NamedTuple):
@@ -33,42 +54,25 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), low, high)
 
 
-def milliseconds(call: Callable[[], Any], device: torch.device, seconds: float) -> list[float]:
-    """What each of as many calls took as fit into the seconds, after one that is not timed."""
-    _, once = timed(call, device, 2)
-    more = min(MOST_CALLS, max(LEAST_CALLS, int(1000 * seconds / max(once, 1e-3)))) - 1
-    return [once, *timed(call, device, more)]
+def milliseconds(
+    call: Callable[[], Any], device: torch.device, seconds: float, clock: Callable[[], float] | None = None
+) -> list[float]:
+    """What a call takes, after a warm-up, as often as fits into the seconds.
+
+    Short calls are timed in blocks without a wait between them, as a pipeline makes them: a host may run ahead of its
+    GPU.
+    """
+    from torch.utils.benchmark import Timer
+
+    clock, threads = clock or partial(now, device), torch.get_num_threads()  # its own default is one thread
+    timer = Timer("call()", timer=clock, globals={"call": call}, num_threads=threads)
+    return [1000 * taken for taken in timer.blocked_autorange(min_run_time=seconds).times]
 
 
 def settle(call: Callable[[], Any], device: torch.device) -> None:
     """Keeps a GPU busy until its clock stands still: one that was idle first runs faster, then slower."""
-    began = time.perf_counter()
-    while device.type == "cuda" and time.perf_counter() - began < SETTLED:
-        timed(call, device, LEAST_CALLS)
-
-
-def timed(call: Callable[[], Any], device: torch.device, calls: int) -> list[float]:
-    return timed_by_events(call, calls) if device.type == "cuda" else timed_by_clock(call, device, calls)
-
-
-def timed_by_events(call: Callable[[], Any], calls: int) -> list[float]:
-    """Without a wait between the calls, as a pipeline makes them: the host may run ahead of the GPU."""
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(calls + 1)]
-    torch.cuda.synchronize()
-    events[0].record()
-    for event in events[1:]:
-        call()
-        event.record()
-    torch.cuda.synchronize()
-    return [a.elapsed_time(b) for a, b in itertools.pairwise(events)]
-
-
-def timed_by_clock(call: Callable[[], Any], device: torch.device, calls: int) -> list[float]:
-    moments = [now(device)]
-    for _ in range(calls):
-        call()
-        moments.append(now(device))
-    return [1000 * (b - a) for a, b in itertools.pairwise(moments)]
+    if device.type == "cuda":
+        milliseconds(call, device, SETTLED)
 
 
 def peak_mib(call: Callable[[], Any], device: torch.device) -> float | None:
@@ -103,3 +107,27 @@ def captured(call: Callable[[], Any]) -> Callable[[], None]:
     with torch.cuda.graph(graph):
         call()
     return graph.replay
+
+
+def now(device: torch.device) -> float:
+    """Seconds, read when the device has done what it was given."""
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize()
+    return time.perf_counter()
+
+
+class Stopwatch:
+    """Seconds that a device has worked since the stopwatch was made, without the pauses."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.paused = device, 0.0
+        self.began = now(device)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        began = now(self.device)
+        yield
+        self.paused += now(self.device) - began
+
+    def seconds(self) -> float:
+        return now(self.device) - self.began - self.paused

@@ -25,24 +25,7 @@ class HTML(Component):
         raise RecursionError("the page asks again for as long as it is open")
 
 
-class Textbox(Component):
-    """A line of text, which need not be visible."""
-
-
-class Slider(Component):
-    """Has minimum, maximum and step."""
-
-
-class Checkbox(Component):
-    """On or off."""
-
-
-class Dropdown(Component):
-    """Has choices."""
-
-
-class Radio(Component):
-    """Has choices."""
+Textbox = Slider = Checkbox = Dropdown = Radio = Component
 
 
 class Accordion:

@@ -7,7 +7,7 @@ from ...plan import Plan
 from ...reductions import Downsample, Merge, Reduction
 from ..generate import Settings
 from ..schedulers import SCHEDULERS
-from .limits import GUIDANCE, SEEDS, SMALLEST, Limits, check_choice, check_number, check_switch, check_text, check_whole
+from .limits import GUIDANCE, PICTURES, SEEDS, SMALLEST, check_choice, check_number, check_text, check_whole
 from .start import Start
 
 COMPARED = ("todome", "ToDo", "ToMe")
@@ -16,27 +16,6 @@ NO_PLAN = "You have no plan yet. Make one on the Tune tab, or choose another met
 STRIDES = ("2", "3", "4")
 LARGEST_FACTOR = 16.0
 OWN = ""  # value for the model's own scheduler
-NONE = ""  # value for no LoRA
-WEIGHTS = -2.0, 2.0  # of a LoRA
-
-
-class Offer(NamedTuple):
-    """What the operator lets visitors choose from: models, the first by default, and LoRA files by their names."""
-
-    models: tuple[str, ...]
-    loras: tuple[str, ...] = ()
-
-
-class Extras(NamedTuple):
-    """What a picture depends on beyond its settings: the picture it starts from, and a LoRA."""
-
-    start: Start | None = None
-    strength: float = 1.0  # how far it may go from the picture it starts from
-    lora: str = NONE
-    weight: float = 1.0
-
-
-PLAIN = Extras()
 
 
 class Order(NamedTuple):
@@ -44,11 +23,20 @@ class Order(NamedTuple):
 
     alone: tuple[Settings, ...]  # with full attention, one for each seed
     reductions: tuple[Reduction, ...]
-    extras: Extras = PLAIN
+    start: Start | None = None  # that they start from
+    strength: float = 1.0  # how far they may go from it
 
     def pictures(self) -> list[Settings]:
         """Settings of all pictures in the order in which they are drawn."""
         return [replace(one, reduction=way) for one in self.alone for way in (None, *self.reductions)]
+
+
+class Offer(NamedTuple):
+    """What the controls can ask for."""
+
+    base: Settings  # model, device and dtype
+    side: int  # the most pixels on the longer side
+    steps: int  # the most of one picture
 
 
 class Form(NamedTuple):
@@ -72,54 +60,38 @@ class Form(NamedTuple):
     negative: Any = ""
     count: Any = 1
     strength: Any = 0.6
-    model: Any = ""
-    lora: Any = NONE
-    weight: Any = 1.0
 
     def order(
-        self,
-        limits: Limits,
-        base: Settings,
-        offer: Offer,
-        begin: Start | None = None,
-        *,
-        compare: bool = False,
-        plan: Plan | None = None,
+        self, offer: Offer, begin: Start | None = None, plan: Plan | None = None, *, compare: bool = False
     ) -> Order:
         """What to draw, checked. With `compare` the picture of one seed, with every method that the page has."""
-        first = self.settings(limits, base, offer, plan)
-        count = 1 if compare else check_whole("pictures", self.count, 1, limits.pictures)
+        first = self.settings(offer)
+        count = 1 if compare else check_whole("pictures", self.count, 1, PICTURES)
         methods = COMPARED if compare else (self.method,)
         reductions = [self._replace(method=method).reduction(plan) for method in methods]
-        alone = tuple(replace(first, seed=first.seed + more, reduction=None) for more in range(count))
-        return Order(alone, tuple(way for way in reductions if way is not None), self.extras(offer, begin))
+        alone = tuple(replace(first, seed=first.seed + more) for more in range(count))
+        strength = float(check_number("strength", self.strength, 0.05, 1)) if begin else 1.0
+        return Order(alone, tuple(way for way in reductions if way is not None), begin, strength)
 
-    def settings(self, limits: Limits, base: Settings, offer: Offer, plan: Plan | None = None) -> Settings:
-        """Settings of the reduced picture, checked. Device and dtype are those of the base."""
-        model = check_choice("model", self.model or offer.models[0], offer.models, ", ".join(offer.models))
+    def settings(self, offer: Offer) -> Settings:
+        """Settings of the picture with full attention, checked. Model, device and dtype are those of the base."""
         return replace(
-            base.for_model(model),
-            prompt=check_text("prompt", self.prompt, limits.prompt),
-            negative=check_text("negative prompt", self.negative, limits.prompt),
-            seed=check_whole("seed", self.seed, 0, SEEDS - limits.pictures),
+            offer.base,
+            prompt=check_text("prompt", self.prompt),
+            negative=check_text("negative prompt", self.negative),
+            seed=check_whole("seed", self.seed, 0, SEEDS - PICTURES),
             size=(
-                check_whole("width", self.width, SMALLEST, limits.side),
-                check_whole("height", self.height, SMALLEST, limits.side),
+                check_whole("width", self.width, SMALLEST, offer.side),
+                check_whole("height", self.height, SMALLEST, offer.side),
             ),
-            steps=check_whole("steps", self.steps, 1, limits.steps),
+            steps=check_whole("steps", self.steps, 1, offer.steps),
             guidance=float(check_number("guidance", self.guidance, 0, GUIDANCE)),
-            scheduler=check_choice("scheduler", self.scheduler, (OWN, *SCHEDULERS), ", ".join(SCHEDULERS)) or None,
-            reduction=self.reduction(plan),
+            scheduler=check_choice("scheduler", self.scheduler, (OWN, *SCHEDULERS)) or None,
+            reduction=None,
         )
 
-    def extras(self, offer: Offer, begin: Start | None) -> Extras:
-        lora = check_choice("LoRA", self.lora, (NONE, *offer.loras), ", ".join(offer.loras) or "none")
-        weight = float(check_number("LoRA weight", self.weight, *WEIGHTS)) if lora else 1.0
-        strength = float(check_number("strength", self.strength, 0.05, 1)) if begin else 1.0
-        return Extras(begin, strength, lora, weight)
-
     def reduction(self, plan: Plan | None = None) -> Reduction | None:
-        method = check_choice("method", self.method, METHODS, ", ".join(METHODS))
+        method = check_choice("method", self.method, METHODS)
         if method == "dense":
             return None
         if method == "plan":
@@ -131,12 +103,12 @@ class Form(NamedTuple):
             "stop": check_number("stop", self.stop, 0, 1),
         }
         if method == "ToMe":
-            stride = int(check_choice("stride", self.stride, STRIDES, ", ".join(STRIDES)))
+            stride = int(check_choice("stride", self.stride, STRIDES))
             return Merge(check_number("ratio", self.ratio, 0, 1), stride=(stride, stride), **window)
         return Downsample(self.factors(), phase="fixed" if method == "ToDo" else "dither", **window)
 
     def factors(self) -> Any:
-        if check_switch("automatic factor", self.auto):
+        if check_choice("automatic factor", self.auto, (True, False)):
             return "auto"
         factor = check_number("factor", self.factor, 1, LARGEST_FACTOR)
         deeper = check_number("factor of level 2", self.factor2, 1, LARGEST_FACTOR)

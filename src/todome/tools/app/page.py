@@ -1,262 +1,169 @@
-"""Events of the page: what happens when a visitor draws, stops, restores a run or sends a picture."""
+"""Events of the page: what happens when one draws, stops, looks at another picture or run, or sends a picture."""
 
-import secrets
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from ...plan import Plan
-from ..generate import Settings
 from ..pipelines import size_step
-from . import views
-from .choices import Changes, Choices
-from .filter import visitor_address
-from .form import Form, Offer, Order
-from .layout import QUIET, Controls, Results, html, lay_out_controls, lay_out_results
-from .limits import Limits
-from .presets import first_form, sizes, token_pixels
-from .progress import ProgressView
-from .session import Run, Session
-from .start import save_start
-from .store import PictureStore
+from .controls import HIDDEN, QUICK, Controls, html, lay_out_controls, macros
+from .drawing import Failed, Finished, Job, Progress, Worker
+from .form import Form, Offer
+from .presets import first_form, token_pixels
+from .results import Changes, Results, RunProgress, lay_out_results, notice, slider_with, views
+from .runs import Run, Runs, load_example
+from .start import Start, save_start
 from .tune_tab import DRAW, TUNE, TuneTab, lay_out_tune
-from .visitors import Visitors, visitor_in
-from .worker import UNKNOWN, Check, Drawing, DrawWorker, Failed, Finished, Stopped, Visitor, log
 
 STOPPED = "Stopped. Nothing of this run is kept."
 GONE = "This run is no longer kept."
-FORGOTTEN = "Your runs and pictures are deleted."
+FORGOTTEN = "All runs and pictures are deleted."
 NO_PICTURE = "Your picture to start from is no longer kept. Choose it again, or remove it."
+PAPERS = (("ToDo", "https://arxiv.org/abs/2402.13573"), ("ToMe", "https://arxiv.org/abs/2303.17604"))
+ONE_AT_A_TIME: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1, **HIDDEN}
+WAITING = """() => ["", '<p class="hint" role="status">It is drawn as soon as the runs before it are.</p>']"""
+TO_RESULTS = """() => {
+  const results = document.getElementById("results"), top = results.getBoundingClientRect().top;
+  if (top < -80 || top > window.innerHeight / 2) results.scrollIntoView();
+}"""
 
 
-@dataclass(frozen=True)
-class AppContext:
-    """Parts that all visitors share."""
+def build(worker: Worker, runs: Runs, offer: Offer) -> gr.Blocks:
+    """The page.
 
-    worker: DrawWorker
-    store: PictureStore
-    visitors: Visitors
-    limits: Limits
-    base: Settings  # model, device and dtype
-    offer: Offer
-    example: tuple[Run, str]  # and the machine it was made on
-
-
-def build(context: AppContext) -> gr.Blocks:
-    model, pipe, limits = context.base.model, context.worker.models.pipe, context.limits
-    first, offered = first_form(model, pipe, limits), sizes(model, pipe, limits)
-    example, machine = context.example
-    label = f"An example, drawn before with {example.result.asked.model} on {machine}. Yours comes here."
+    Args:
+        worker: Draws.
+        runs: Keeps what was drawn.
+        offer: What can be asked for.
+    """
+    model, pipe = offer.base.model, worker.pipe
+    shown = Path(model).name if Path(model).exists() else model
     with gr.Blocks(title="todome", analytics_enabled=False, fill_width=True) as page:
-        html(views.header(model, str(pipe.device)))
+        html(macros().header(shown, str(pipe.device), PAPERS))
+        start, plan = gr.State(), gr.State()
         with gr.Tabs(elem_id="tabs") as tabs:
-            with gr.Tab("Draw", id=DRAW), gr.Row(elem_id="bench", elem_classes="bench"):
-                with gr.Column(elem_id="controls", elem_classes="controls", min_width=0):
-                    controls = lay_out_controls(first, offered, limits, context.offer, size_step(pipe))
+            with gr.Tab("Draw", id=DRAW), gr.Row(elem_classes="bench"):
+                with gr.Column(elem_classes="controls", min_width=0):
+                    controls = lay_out_controls(first_form(pipe, offer), offer, size_step(pipe))
                 with gr.Column(elem_id="results", min_width=0):
-                    results = lay_out_results(example, label)
+                    results = lay_out_results()
             with gr.Tab("Tune", id=TUNE):
-                tuning = lay_out_tune(model, limits)
-        given = (context.worker.estimates, limits, context.base, context.offer)
-        choices = Choices(controls, offered, token_pixels(pipe), *given)
-        Page(context, controls, results, choices, label).connect(page)
-        TuneTab(context, tuning, controls, tabs, visitor_of).connect(page)
+                tuning = lay_out_tune(model)
+        controls.connect(token_pixels(pipe))
+        Page(worker, runs, load_example(runs.root), offer, controls, results, start, plan).connect(page)
+        TuneTab(worker, offer, runs.root, tuning, controls, plan, tabs).connect(page, ONE_AT_A_TIME)
     return page
 
 
 @dataclass(frozen=True)
 class Page:
-    """The parts of the page, and what each event makes of them. What belongs to a visitor comes with the event."""
+    """The parts of the page, and what each event makes of them."""
 
-    context: AppContext
+    worker: Worker
+    runs: Runs
+    example: Run
+    offer: Offer
     controls: Controls
     results: Results
-    choices: Choices
-    label: str  # of the example
+    start: gr.State  # the picture to start from
+    plan: gr.State  # to draw with
 
     def connect(self, page: gr.Blocks) -> None:
-        controls, form, places = self.controls, list(self.controls.form), list(vars(self.results).values())
-        buttons = [controls.draw, controls.stop, controls.compare]
-        choices = self.choices
-        described = choices.explained_parts
-        # More may enter than can wait, so that those for whom there is no place get an answer.
-        queued = {**QUIET, "concurrency_limit": self.context.limits.waiting + 4}
-        latest = {**QUIET, "trigger_mode": "always_last"}
-        drawing = gr.on(
-            [controls.draw.click, controls.form.prompt.submit], self.draw, form, [*places, *buttons], **queued
-        )
-        comparing = controls.compare.click(self.draw_all, form, [*places, *buttons], **queued)
+        controls, results, form = self.controls, self.results, list(self.controls.form)
+        places = list(vars(results).values())
+        sent, told = [self.start, self.plan, *form], [results.notice, results.progress]
+        both = [self.start, self.plan, controls.uploaded]
+        begun = [controls.draw.click, controls.form.prompt.submit, controls.compare.click]
+        gr.on(begun, None, None, told, js=WAITING, **QUICK)
+        gr.on(begun, None, js=TO_RESULTS, **QUICK)
+        drawing = gr.on(begun[:2], self.draw, [gr.State(False), *sent], places, **ONE_AT_A_TIME)
+        comparing = controls.compare.click(self.draw, [gr.State(True), *sent], places, **ONE_AT_A_TIME)
         for event in (drawing, comparing):
-            event.then(self.enable_draw, None, buttons, **QUIET).then(choices.describe, form, described, **latest)
-        controls.stop.click(self.stop, None, None, **QUIET)
-        page.unload(self.stop)
-        page.load(self.load, form, [*form, *places, *described, controls.uploaded], **QUIET)
-        self.results.history.restore(self.restore, form, [*form, *places, controls.uploaded], **QUIET)
-        self.results.history.forget(self.forget, None, [*places, controls.uploaded], **QUIET)
-        controls.upload.upload(self.upload, None, controls.uploaded, **QUIET)
-        controls.uploaded.clear(self.remove_start, None, controls.uploaded, **QUIET)
-        explained = [part for part in controls.form if part is not controls.form.prompt]
-        gr.on([part.change for part in explained], choices.describe, form, described, **latest)
-        controls.pace.input(choices.choose_pace, [controls.pace, *form], form, **QUIET)
-        controls.setting.select(choices.choose_factor, None, form, **QUIET)
-        controls.size.input(choices.choose_size, controls.size, [controls.form.width, controls.form.height], **QUIET)
+            event.failure(lambda: "", None, results.progress, **QUICK)  # the queue is full, which gradio says
+        controls.stop.click(self.stop, None, told, cancels=[drawing, comparing], **QUICK)
+        page.unload(self.leave)
+        page.load(self.load, None, [*form, *places, *both], **QUICK)
+        results.pictures.select(self.look, results.shown, results.slider, **QUICK)
+        results.history.select(self.restore, None, [*form, *places, *both], **QUICK)
+        results.forget.click(self.forget, None, [*places, *both], **QUICK)
+        controls.upload.upload(self.upload, None, [self.start, controls.uploaded], **QUICK)
 
-    def draw(self, request: gr.Request, *values: Any) -> Iterator[Changes]:
-        """Draws a run, and yields what changes on the page."""
-        yield from self.drawing(request, Form(*values), compare=False)
+    def draw(
+        self, request: gr.Request, compare: bool, start: Start | None, plan: Plan | None, *values: Any
+    ) -> Iterator[Changes]:
+        """Draws a run, and yields what changes on the page. With `compare` a picture with every method."""
+        form = Form(*values)
 
-    def draw_all(self, request: gr.Request, *values: Any) -> Iterator[Changes]:
-        """Draws a picture with every method."""
-        yield from self.drawing(request, Form(*values), compare=True)
-
-    def drawing(self, request: gr.Request, form: Form, *, compare: bool) -> Iterator[Changes]:
-        controls, visitor = self.controls, visitor_of(request)
-        off = {button: gr.Button(interactive=False) for button in (controls.draw, controls.compare)}
-        yield {**off, controls.stop: gr.Button(interactive=True)}
-        try:
-            session = self.context.visitors.session(visitor.name)
-            begin = session.start
-            if begin is not None and not begin.picture.is_file():
+        def work(job: Job) -> Run:
+            if start is not None and not start.picture.is_file():
                 raise ValueError(NO_PICTURE)
-            context, more = self.context, {"compare": compare, "plan": session.plan}
-            order = form.order(context.limits, context.base, context.offer, begin, **more)
-            yield from self.run(form, order, visitor)
-        except ValueError as error:
-            yield self.unchanged(visitor, str(error))
-        except Exception:
-            log.exception("A run could not be shown: %s", form)
-            yield self.unchanged(visitor, UNKNOWN)
+            order = form.order(self.offer, start, plan, compare=compare)
+            return self.runs.save(form, order, self.worker.draw(order, self.runs.known(order), job), job.check_stop)
 
-    def run(self, form: Form, order: Order, visitor: Visitor) -> Iterator[Changes]:
-        context = self.context
-        known = known_pictures(context.visitors.session(visitor.name), order)
+        progress = RunProgress()
+        for event in self.worker.run(str(request.session_hash), work):
+            yield self.changes(event, progress)
 
-        def save(drawings: list[Drawing], check_stop: Check) -> Run:
-            number = context.visitors.session(visitor.name).last + 1
-            drawn = [(one, known[at][1] if at in known else number) for at, one in enumerate(drawings)]
-            run = context.store.save_run(form, order, number, drawn, check_stop)
-            context.visitors.change(visitor.name, lambda session: session.add_run(run, context.limits.runs))
-            return run
+    def changes(self, event: Any, progress: RunProgress) -> Changes:
+        match event:
+            case Progress():
+                return {self.results.notice: "", self.results.progress: progress.html(event)}
+            case Finished(run):
+                return self.results.of(run, self.runs)
+            case Failed(sentence):
+                return self.ended(sentence)
+            case _:
+                return self.ended(STOPPED, "note")
 
-        view = ProgressView(context.worker, order, set(known))
-        pictures = {at: drawing for at, (drawing, _) in known.items()}
-        for event in context.worker.draw(visitor, order, save, pictures):
-            match event:
-                case Finished(run):
-                    yield self.results.of(run, context.visitors.session(visitor.name), context.limits.runs)
-                case Failed(sentence):
-                    yield self.unchanged(visitor, sentence)
-                case Stopped():
-                    yield self.unchanged(visitor, STOPPED, "note")
-                case _:
-                    yield {self.results.notice: "", **view.changes(event, self.results)}
-
-    def unchanged(self, visitor: Visitor, sentence: str, kind: str = "error") -> Changes:
+    def ended(self, sentence: str, kind: str = "error") -> Changes:
         """The page as before, with a sentence that says why nothing came of a run."""
-        session = self.context.visitors.session(visitor.name)
-        shown = session.runs[0] if session.runs else self.context.example[0]
-        return {
-            self.results.notice: views.notice(sentence, kind),
-            self.results.progress: "",
-            self.results.stage: views.stage(shown),
-            self.results.verdict: views.verdict_of(shown, "" if session.runs else self.label),
-        }
+        return {self.results.notice: notice(sentence, kind), self.results.progress: ""}
 
-    def enable_draw(self) -> tuple[Any, Any, Any]:
-        return gr.Button(interactive=True), gr.Button(interactive=False), gr.Button(interactive=True)
+    def stop(self, request: gr.Request) -> Changes:
+        self.worker.stop(str(request.session_hash))
+        return self.ended(STOPPED, "note")
 
-    def stop(self, request: gr.Request) -> None:
-        """Stops the run of a visitor, also of one who has left."""
-        self.context.worker.stop(visitor_of(request).session)
+    def leave(self, request: gr.Request) -> None:
+        """Stops the run of a tab that is closed."""
+        self.worker.stop(str(request.session_hash))
 
-    def load(self, request: gr.Request, *values: Any) -> Iterator[Changes]:
-        """The page as a visitor left it; how long a picture takes, as soon as that is known."""
-        session, form = self.context.visitors.session(visitor_of(request).name), Form(*values)
-        if session.runs:
-            yield self.shown(session.runs[0], session)
-            form = session.runs[0].form
-        yield {**self.choices.described(form), self.controls.uploaded: views.started(start_text(session))}
-        patience = time.monotonic() + 120
-        while self.context.worker.estimates.is_empty() and time.monotonic() < patience:
-            time.sleep(0.5)
-        yield self.choices.described(form)
+    def load(self) -> Changes:
+        """What was drawn last; the example where nothing was."""
+        kept = self.runs.kept
+        return self.restored(kept[0]) if kept else self.results.of(self.example, self.runs)
 
-    def restore(self, request: gr.Request, event: gr.EventData, *values: Any) -> Changes:
+    def restore(self, event: gr.SelectData) -> Changes:
         """Shows a run of the history again, and sets the controls to its settings."""
-        visitor = visitor_of(request)
-        session = self.context.visitors.session(visitor.name)
-        run = session.run(event._data.get("run") if isinstance(event._data, dict) else None)
-        if run is None or not run.folder.is_dir():
-            return {self.results.notice: views.notice(GONE, "note")}
-        start = run.extras.start and run.extras.start.copy_to(self.context.store.root / secrets.token_urlsafe(16))
-        plan = planned_in(run)
-        session = self.context.visitors.change(
-            visitor.name, lambda one: one.with_start(start)._replace(plan=plan or one.plan)
-        )
-        return {**self.shown(run, session), self.controls.uploaded: views.started(start_text(session))}
+        run = next((run for at, run in enumerate(self.runs.kept) if at == event.index), None)
+        return {self.results.notice: notice(GONE, "note")} if run is None else self.restored(run)
 
-    def shown(self, run: Run, session: Session) -> Changes:
+    def restored(self, run: Run) -> Changes:
         form = dict(zip(self.controls.form, run.form, strict=True))
-        return {**form, **self.results.of(run, session, self.context.limits.runs)}
+        changes = {**form, **self.results.of(run, self.runs), **self.started(run.start)}
+        return {**changes, self.plan: run.plan} if run.plan is not None else changes
 
-    def forget(self, request: gr.Request) -> Changes:
-        """Deletes all that is kept of a visitor."""
-        visitor = visitor_of(request)
-        self.context.visitors.forget(visitor.name)
-        cleared = {self.results.history: "", self.results.more: "", self.controls.uploaded: ""}
-        return {**self.unchanged(visitor, FORGOTTEN, "note"), **cleared}
+    def started(self, start: Start | None) -> Changes:
+        return {self.start: start, self.controls.uploaded: notice(str(start), "note") if start else ""}
 
-    def upload(self, request: gr.Request, event: gr.EventData) -> str:
+    def look(self, shown: Run, event: gr.SelectData) -> Any:
+        """Another picture beside the one with full attention."""
+        found = next((view for at, view in enumerate(views(shown)) if at == event.index), None)
+        return gr.skip() if found is None else slider_with(found)
+
+    def forget(self) -> Changes:
+        """Deletes all that was drawn, and shows the example again."""
+        self.runs.forget()
+        changes = {**self.results.of(self.example, self.runs), **self.started(None)}
+        return {**changes, self.results.notice: notice(FORGOTTEN, "note")}
+
+    def upload(self, event: gr.EventData) -> Changes:
         """Keeps a picture to start from, and its mask; or removes them."""
         sent = event._data if isinstance(event._data, dict) else {}
-        limits, store, visitor = self.context.limits, self.context.store, visitor_of(request)
-        start = None
         try:
-            if sent.get("picture"):
-                start = save_start(store.root, sent["picture"], sent.get("mask"), limits.upload, limits.side)
-                store.make_room(start.folder)
+            side, picture = self.offer.side, sent.get("picture")
+            return self.started(save_start(self.runs.root, picture, sent.get("mask"), side) if picture else None)
         except ValueError as error:
-            return views.notice(str(error))
-        return views.started(start_text(self.context.visitors.change(visitor.name, lambda one: one.with_start(start))))
-
-    def remove_start(self, request: gr.Request) -> str:
-        self.context.visitors.change(visitor_of(request).name, lambda session: session.with_start(None))
-        return ""
-
-
-def known_pictures(session: Session, order: Order) -> dict[int, tuple[Drawing, int]]:
-    """Pictures with full attention that are there already, by their place, and the runs that drew them."""
-    found = {}
-    for at, settings in enumerate(order.pictures()):
-        saved = None if settings.reduction else session.known(settings, order.extras)
-        if saved is not None:
-            try:
-                found[at] = saved.load(), saved.run
-            except FileNotFoundError:  # it had to make room
-                continue
-    return found
-
-
-def planned_in(run: Run) -> Plan | None:
-    """The plan that a run was drawn with, if it was."""
-    return next((method for method in run.methods if isinstance(method, Plan)), None)
-
-
-def start_text(session: Session) -> str:
-    start = session.start
-    if start is None:
-        return ""
-    what = "the part you painted is drawn anew" if start.masked else "all of it is drawn anew"
-    size = " x ".join(map(str, start.size))
-    return f"Draw starts from your picture ({size}), cut to the size that is set; {what}."
-
-
-def visitor_of(request: gr.Request) -> Visitor:
-    session = str(request.session_hash)
-    cookies = request.headers.get("cookie", "") if request.headers else ""
-    return Visitor(
-        session, visitor_address(request.client.host if request.client else ""), visitor_in(cookies) or session
-    )
+            return {self.controls.uploaded: notice(str(error))}

@@ -1,98 +1,59 @@
 """Command and Python snippet that make a picture of the page again."""
 
 import shlex
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from ...plan import Plan
-from ...reductions import Merge, Reduction, as_tuple
+from ...reductions import Reduction
 from ..devices import reachable_device, torch_dtype
 from ..generate import Settings
-from ..pipelines import EMBEDDED, format_size
+from ..pipelines import EMBEDDED
 from ..schedulers import SCHEDULERS
 from ..snippets import opening_lines, quote_text
-from .form import PLAIN, Extras
-from .session import SavedPicture
+from .runs import Run
+from .start import Start
 
 
-def settings_to_repeat(picture: SavedPicture) -> Settings:
-    """Settings of a picture, with device and dtype as the operator gave them."""
-    return replace(picture.settings, device=picture.asked.device, dtype=picture.asked.dtype)
+def command(file: str) -> str:
+    """Command for a shell: the settings are in the file."""
+    return shlex.join(["todome", "generate", "--like", file, "-o", f"again-{file}"])
 
 
-def command(settings: Settings, file: str) -> str:
-    """Command for a shell. What it has no option for, a stride or a plan's layers, is read from the picture itself."""
-    strided = isinstance(settings.reduction, Merge) and settings.reduction.stride != (2, 2)
-    if strided or isinstance(settings.reduction, Plan):
-        return shlex.join(["todome", "generate", "--like", file, "-o", f"again-{file}"])
-    options = {
-        "model": None if settings.model == EMBEDDED else settings.model,
-        "vae": settings.vae,
-        "negative": settings.negative or None,
-        "size": settings.size and format_size(settings.size),
-        "steps": settings.steps,
-        "guidance": settings.guidance,
-        "scheduler": settings.scheduler,
-        "seed": settings.seed,
-        **reduction_options(settings.reduction),
-        "device": None if settings.device == "auto" else settings.device,
-        "dtype": None if settings.dtype == "auto" else settings.dtype,
-    }
-    words = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    words += [f"--lora={lora}" for lora in settings.loras]
-    words += ["--dense"] if settings.reduction is None else []
-    return shlex.join(["todome", "generate", *words, "-o", file, "--", settings.prompt])
-
-
-def reduction_options(reduction: Reduction | None) -> dict[str, Any]:
-    """Reduction as options of the command, without those that have their default."""
-    if reduction is None:
-        return {}
-    levels = ",".join(map(str, as_tuple(getattr(reduction, reduction.level_field))))
-    changed = {name: value for name, value in changed_fields(reduction).items() if name in ("phase", "start", "stop")}
-    return {reduction.level_field: levels, **changed}
-
-
-def changed_fields(reduction: Reduction) -> dict[str, Any]:
-    """Fields of a reduction that differ from their default."""
-    default = type(reduction)()
-    given = {field.name: getattr(reduction, field.name) for field in fields(reduction)}  # pyright: ignore[reportArgumentType]
-    return {name: value for name, value in given.items() if value != getattr(default, name)}
-
-
-def snippet(settings: Settings, file: str, extras: Extras = PLAIN) -> str:
+def snippet(run: Run) -> str:
     """Python program: diffusers as always, and one line of todome."""
-    embedded, reduction = settings.model == EMBEDDED, settings.reduction
+    picture, start = run.result, run.start
+    settings, reduction = picture.settings, picture.settings.reduction
+    embedded = settings.model == EMBEDDED
     modules = ["diffusers", *["todome"] * bool(reduction), *["todome_flowers"] * embedded, "torch"]
-    lines = [*(f"import {module}" for module in modules), *["from PIL import Image"] * bool(extras.start), ""]
-    device = reachable_device(settings.device)
-    lines += opening_lines(settings, device, torch_dtype(settings.dtype, device))
-    lines += [*scheduler_lines(settings.scheduler), *lora_lines(extras), *start_lines(extras)]
+    lines = [*(f"import {module}" for module in modules), *["from PIL import Image"] * bool(start), ""]
+    device = reachable_device(picture.asked.device)
+    lines += opening_lines(settings, device, torch_dtype(picture.asked.dtype, device))
+    lines += [*scheduler_lines(settings.scheduler), *start_lines(start)]
     if reduction is not None:
         lines += [f"todome.apply(pipe, {reduction_code(reduction)})"]
-    lines += ["picture = pipe(", *(f"    {argument}," for argument in call_arguments(settings, extras)), ").images[0]"]
-    return "\n".join([*lines, f"picture.save({quote_text(file)})", ""])
+    lines += [
+        "picture = pipe(",
+        *(f"    {argument}," for argument in call_arguments(settings, start, run.strength)),
+        ").images[0]",
+    ]
+    return "\n".join([*lines, f"picture.save({quote_text(picture.file.name)})", ""])
 
 
 def reduction_code(reduction: Reduction) -> str:
-    """Python that makes the reduction. A plan is read from the file that the page offers."""
+    """Python that makes the reduction, without fields that have their default. A plan is read from its file."""
     if isinstance(reduction, Plan):
         return 'todome.Plan.load("plan.json")'
-    given = ", ".join(f"{name}={value!r}" for name, value in changed_fields(reduction).items())
-    return f"todome.{type(reduction).__name__}({given})"
+    default = type(reduction)()
+    given = {field.name: getattr(reduction, field.name) for field in fields(reduction)}  # pyright: ignore[reportArgumentType]
+    changed = ", ".join(f"{name}={value!r}" for name, value in given.items() if value != getattr(default, name))
+    return f"todome.{type(reduction).__name__}({changed})"
 
 
-def lora_lines(extras: Extras) -> list[str]:
-    if not extras.lora:
+def start_lines(start: Start | None) -> list[str]:
+    if start is None:
         return []
-    given = f'{quote_text(extras.lora)}, adapter_name="lora"'
-    return [f"pipe.load_lora_weights({given})", f'pipe.set_adapters(["lora"], [{extras.weight}])']
-
-
-def start_lines(extras: Extras) -> list[str]:
-    if extras.start is None:
-        return []
-    kind = "AutoPipelineForInpainting" if extras.start.masked else "AutoPipelineForImage2Image"
+    kind = "AutoPipelineForInpainting" if start.masked else "AutoPipelineForImage2Image"
     return [f"pipe = diffusers.{kind}.from_pipe(pipe)  # start.png has the size to draw"]
 
 
@@ -104,14 +65,14 @@ def scheduler_lines(name: str | None) -> list[str]:
     return [f"pipe.scheduler = diffusers.{kind}.from_config(pipe.scheduler.config{given})"]
 
 
-def call_arguments(settings: Settings, extras: Extras = PLAIN) -> list[str]:
-    taken = extras.start is not None and not extras.start.masked  # image to image has the size of the picture
+def call_arguments(settings: Settings, start: Start | None, strength: float) -> list[str]:
+    taken = start is not None and not start.masked  # image to image has the size of the picture
     width, height = (None, None) if taken else settings.size or (None, None)
-    given = {
+    given: dict[str, Any] = {
         "negative_prompt": quote_text(settings.negative) if settings.negative else None,
-        "image": 'Image.open("start.png")' if extras.start else None,
-        "mask_image": 'Image.open("mask.png")' if extras.start and extras.start.masked else None,
-        "strength": extras.strength if extras.start else None,
+        "image": 'Image.open("start.png")' if start else None,
+        "mask_image": 'Image.open("mask.png")' if start and start.masked else None,
+        "strength": strength if start else None,
         "width": width,
         "height": height,
         "num_inference_steps": settings.steps,

@@ -1,9 +1,8 @@
-"""Tuning on the page: what a visitor asks for, the measurement in the thread that draws, what is seen of it."""
+"""Tuning on the page: what is asked for, the measurement in the thread that draws, what is known of it so far."""
 
-import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ...plan import Plan
 from ..generate import Settings
@@ -11,19 +10,16 @@ from ..measuring.evaluation import FLOWERS, plan_for
 from ..pipelines import EMBEDDED, denoiser
 from ..tuning.drawings import decibels
 from ..tuning.goal import Goal
-from ..tuning.layers import DENSE
 from ..tuning.progress import Progress
-from ..tuning.search import LEAST, Search, Trial
+from ..tuning.search import LEAST, Search
 from ..tuning.tuner import carry_out, prompts_apart
-from .form import Extras, Form, Offer
-from .limits import Limits, check_choice, check_number, check_text
-from .models import Models
-from .worker import Job, Measured, Opening
+from .drawing import Job
+from .form import Form, Offer
+from .limits import PROMPT, check_choice, check_number, check_text
 
 AIMS = ("close", "fast")
 KEEP, FASTER, MINUTES = (25.0, 60.0), (1.05, 3.0), (0.2, 60.0)
-CALIBRATION, HELD_OUT = 1, 4  # pictures: fewer than in the command, for others wait
-EXPECTED = range(24, 62, 2)  # dB for which the expected speed is shown
+CALIBRATION, HELD_OUT = 1, 4  # pictures: fewer than in the command, as somebody is looking on
 
 
 class TuneForm(NamedTuple):
@@ -35,33 +31,31 @@ class TuneForm(NamedTuple):
     minutes: Any = 5
     prompts: Any = ""
 
-    def order(self, form: Form, limits: Limits, base: Settings, offer: Offer) -> "TuneOrder":
-        """What to tune, checked. Size, steps, model and LoRA are those of the tab for drawing."""
-        close = check_choice("aim", self.aim, AIMS, ", ".join(AIMS)) == "close"
+    def order(self, form: Form, offer: Offer) -> "TuneOrder":
+        """What to tune, checked. Size and steps are those of the tab for drawing."""
+        close = check_choice("aim", self.aim, AIMS) == "close"
         keep, faster = check_number("closeness", self.keep, *KEEP), check_number("speed", self.faster, *FASTER)
-        minutes = check_number("minutes", self.minutes, MINUTES[0], limits.minutes)
-        lines = check_text("prompts", self.prompts, limits.prompt * (CALIBRATION + HELD_OUT)).splitlines()
-        settings = form._replace(method="dense", prompt="").settings(limits, base, offer)
-        prompts = [line.strip() for line in lines if line.strip()] or list(
-            FLOWERS if settings.model == EMBEDDED else ()
-        )
+        minutes = check_number("minutes", self.minutes, *MINUTES)
+        lines = check_text("prompts", self.prompts, 10 * PROMPT).splitlines()
+        settings = form._replace(prompt="").settings(offer)
+        own = FLOWERS if settings.model == EMBEDDED else ()
+        prompts = [line.strip() for line in lines if line.strip()] or list(own)
         if len(set(prompts)) < 2:
             raise ValueError("Prompts are missing: write at least two, on a line each. Some are held out to check.")
         goal = Goal(keep) if close else Goal(faster=faster)
-        return TuneOrder(settings, goal, tuple(prompts), minutes, form.extras(offer, None))
+        return TuneOrder(settings, goal, tuple(prompts), minutes)
 
 
 class TuneOrder(NamedTuple):
-    """What is to be tuned: the settings of a dense picture, the goal, what to draw, the time there is, and a LoRA."""
+    """What is to be tuned: the settings of a dense picture, the goal, what to draw, and the time there is."""
 
     settings: Settings
     goal: Goal
     prompts: tuple[str, ...]
     minutes: float
-    extras: Extras
 
 
-class LayerBar(NamedTuple):
+class MeasuredLayer(NamedTuple):
     """One layer: the share of a step's time that fewer keys save there, and its share of the largest change."""
 
     name: str
@@ -69,11 +63,7 @@ class LayerBar(NamedTuple):
     matters: float | None  # None where it was not measured
 
 
-class PlanPoint(NamedTuple):
-    """A plan in the plane of speed and closeness."""
-
-    speedup: float
-    psnr: float
+PlanPoint: TypeAlias = tuple[float, float, str]  # times as fast, dB, and which plan that is
 
 
 class TuneState(NamedTuple):
@@ -83,9 +73,8 @@ class TuneState(NamedTuple):
     done: int = 0
     steps: int = 1
     left: float | None = None  # seconds
-    layers: tuple[LayerBar, ...] = ()
-    drawn: tuple[PlanPoint, ...] = ()
-    expected: tuple[PlanPoint, ...] = ()
+    layers: tuple[MeasuredLayer, ...] = ()
+    points: tuple[PlanPoint, ...] = ()
 
 
 class Tuned(NamedTuple):
@@ -95,11 +84,15 @@ class Tuned(NamedTuple):
     plan: Plan
     state: TuneState
 
-    @property
-    def control(self) -> tuple[int, PlanPoint] | None:
-        """Dense steps that are about as fast, and where that is in the plane."""
-        found = self.plan.measured.get("control")
-        return found and (found["steps"], PlanPoint((self.order.settings.steps or 1) / found["steps"], found["psnr"]))
+    def points(self) -> list[PlanPoint]:
+        """All plans that were drawn, the one that was found, and dense steps that are about as fast."""
+        found, more = self.plan.measured, []
+        if "psnr" in found:
+            more.append((found["speedup"], found["psnr"], "your plan"))
+        if control := found.get("control"):
+            speedup = (self.order.settings.steps or 1) / control["steps"]
+            more.append((speedup, control["psnr"], f"{control['steps']} dense steps"))
+        return [*self.state.points, *more]
 
 
 class TuneReport(Progress):
@@ -119,50 +112,33 @@ class TuneReport(Progress):
         self.tell()
 
     def show(self, search: Search) -> None:
-        points = tuple(PlanPoint(trial.speedup, decibels(trial.error)) for trial in search.trials)
-        expected = expected_points(search) if search.trials else ()
-        self.tell(layers=layer_bars(search), drawn=points, expected=expected)
+        drawn = tuple((trial.speedup, decibels(trial.error), "tried") for trial in search.trials)
+        self.tell(layers=measured_layers(search), points=drawn)
 
     def tell(self, **changes: Any) -> None:
         self.job.check_stop()
         rest, steps = self.limit - (time.monotonic() - self.began), changes.get("steps", self.state.steps)
         left = None if self.pace is None else max(0.0, min(self.pace * (steps - self.drawn), rest))
         self.state = self.state._replace(done=min(self.drawn, steps), left=left, **changes)
-        self.job.events.put(Measured(self.state))
+        self.job.events.put(self.state)
 
 
-def layer_bars(search: Search) -> tuple[LayerBar, ...]:
-    """Of the layers that can save something, in the order of the model."""
+def measured_layers(search: Search) -> tuple[MeasuredLayer, ...]:
+    """Those that can save something, in the order of the model."""
     levels, worth = search.layers.levels, search.candidates()
     found = {name: search.sensitivity.error(name, (2, 2)) for name in levels}
     errors = {name: error for name, error in found.items() if error is not None}
     most = max([LEAST, *errors.values()])
     return tuple(
-        LayerBar(name, search.times.most(level), errors[name] / most if name in errors else None)
+        MeasuredLayer(name, search.times.most(level), errors[name] / most if name in errors else None)
         for name, level in levels.items()
         if name in worth or search.times.most(level) > 0
     )
 
 
-def expected_points(search: Search) -> tuple[PlanPoint, ...]:
-    """The fastest choices as far as single layers tell, by the scale of the plan that was drawn last."""
-    last: Trial = search.trials[-1]
-    scale = last.error / max(search.sensitivity.total(last.choices), LEAST)
-    found: dict[float, float] = {}
-    for keep in EXPECTED:
-        choices = search.fastest(10 ** (-keep / 10) / scale)
-        if any(factors != DENSE for factors in choices.values()):
-            error = scale * search.sensitivity.total(choices)
-            found[round(search.times.speedup(search.layers, choices), 3)] = decibels(error)
-    return tuple(PlanPoint(*one) for one in sorted(found.items()))
-
-
-def tune_model(order: TuneOrder, folder: Path, models: Models, job: Job) -> Tuned:
+def tune_model(order: TuneOrder, folder: Path, pipe: Any, job: Job) -> Tuned:
     """Measures in the thread that draws. A stopped run ends after the call of the model that is being computed."""
-    settings, extras = order.settings, order.extras
-    if not models.is_open(settings.model):
-        job.events.put(Opening(settings.model))
-    pipe = models.pipeline(settings, extras)
+    settings = order.settings
     drawn = plan_for(
         settings.model,
         prompts_apart(order.prompts, CALIBRATION, HELD_OUT),
@@ -171,7 +147,7 @@ def tune_model(order: TuneOrder, folder: Path, models: Models, job: Job) -> Tune
         guidance=settings.guidance,
         scheduler=settings.scheduler,
         pictures=CALIBRATION + HELD_OUT,
-        loras=[*settings.loras, *([f"{extras.lora}:{extras.weight:g}"] if extras.lora else [])],
+        loras=settings.loras,
         vae=settings.vae,
     )
     report = TuneReport(order.minutes, job)
@@ -182,11 +158,3 @@ def tune_model(order: TuneOrder, folder: Path, models: Models, job: Job) -> Tune
         watching.remove()
     job.check_stop()
     return Tuned(order, plan, report.state)
-
-
-def plan_file(plan: Plan) -> str:
-    """The text of the plan's file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "plan.json"
-        plan.save(path)
-        return path.read_text(encoding="utf-8")

@@ -3,11 +3,11 @@ window.todomeUpload = (element, send) => {
   const longest = 2048;  // pixels that are sent at the most
   const part = (selector) => element.querySelector(selector);
   const canvas = part("canvas"), pen = canvas.getContext("2d", { willReadFrequently: true }), image = part("img");
-  let picture = "", painting = false, last = null;
+  let picture = "", last = null;
 
-  async function loaded(file, side) {
+  async function loaded(file) {
     const bitmap = await createImageBitmap(file);
-    const scale = Math.min(1, side / Math.max(bitmap.width, bitmap.height));
+    const scale = Math.min(1, longest / Math.max(bitmap.width, bitmap.height));
     const copy = document.createElement("canvas");
     copy.width = Math.max(1, Math.round(bitmap.width * scale));
     copy.height = Math.max(1, Math.round(bitmap.height * scale));
@@ -20,15 +20,13 @@ window.todomeUpload = (element, send) => {
     const copy = document.createElement("canvas"), white = copy.getContext("2d");
     copy.width = canvas.width;
     copy.height = canvas.height;
-    const paint = pen.getImageData(0, 0, canvas.width, canvas.height);
-    for (let i = 0; i < paint.data.length; i += 4)
-      paint.data.fill(paint.data[i + 3] > 127 ? 255 : 0, i, i + 3), (paint.data[i + 3] = 255);
-    white.putImageData(paint, 0, 0);
+    white.fillRect(0, 0, copy.width, copy.height);
+    white.drawImage(canvas, 0, 0);
     return copy.toDataURL("image/png");
   }
 
   const isPainted = () => pen.getImageData(0, 0, canvas.width, canvas.height).data.some((value, i) => i % 4 === 3 && value);
-  const tell = () => send({ picture, mask: isPainted() ? mask() : "" });
+  const tell = () => send({ picture, mask: picture && isPainted() ? mask() : "" });
 
   function usePicture(copy) {
     picture = copy.toDataURL("image/jpeg", 0.95);
@@ -50,7 +48,7 @@ window.todomeUpload = (element, send) => {
     const kind = event.target.dataset.file, [file] = event.target.files ?? [];
     if (!kind || !file) return;
     try {
-      const copy = await loaded(file, longest);
+      const copy = await loaded(file);
       kind === "picture" ? usePicture(copy) : useMask(copy);
       tell();
     } catch {
@@ -59,15 +57,15 @@ window.todomeUpload = (element, send) => {
     event.target.value = "";
   });
 
-  document.addEventListener("click", (event) => {
-    const found = (selector) => event.target.closest(selector);
-    if (!found("[data-clear], [data-remove], [data-run], [data-forget]")) return;
+  element.addEventListener("click", (event) => {
+    const removes = event.target.closest("[data-remove]");
+    if (!removes && !event.target.closest("[data-clear]")) return;
     pen.clearRect(0, 0, canvas.width, canvas.height);
-    if (found("[data-clear]")) tell();
-    else {  // the server removes it, or has another one
+    if (removes) {
       picture = "";
       part(".upload").classList.remove("has-picture");
     }
+    tell();
   });
 
   function paint(event) {
@@ -84,15 +82,13 @@ window.todomeUpload = (element, send) => {
   }
 
   canvas.addEventListener("pointerdown", (event) => {
-    painting = true;
     canvas.setPointerCapture(event.pointerId);
     paint(event);
   });
-  canvas.addEventListener("pointermove", (event) => painting && paint(event));
+  canvas.addEventListener("pointermove", (event) => last && paint(event));
   for (const end of ["pointerup", "pointercancel"])
     canvas.addEventListener(end, () => {
-      if (painting) tell();
-      painting = false;
+      if (last) tell();
       last = null;
     });
 };

@@ -1,7 +1,5 @@
 """Worker that draws jobs: the pipeline is opened once, pictures go into their files, a small record of each returns."""
 
-import errno
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +30,6 @@ class DrawingWorker:
     folder: Path
     pipe: Any = None
     place: Place = NOWHERE
-    needs_gpu = True
 
     def open(self, place: Place) -> None:
         """Opens the pipeline. What it cannot do of any row is refused before the first picture."""
@@ -52,9 +49,10 @@ class DrawingWorker:
 
     def work(self, item: Sequence[Job]) -> list[Record]:
         """A record of each job. What a worker that was lost has drawn already is not drawn again."""
-        there = [job for job in item if picture_path(self.folder, job.key).is_file()]
-        left = [job for job in item if job not in there]
-        return [self.found(job) for job in there] + (self.draw(left) if left else [])
+        files = {job: picture_path(self.folder, job.key) for job in item}
+        found = [self.record(job, settings_of(file)) for job, file in files.items() if file.is_file()]
+        left = [job for job, file in files.items() if not file.is_file()]
+        return found + (self.draw(left) if left else [])
 
     def draw(self, jobs: Sequence[Job]) -> list[Record]:
         """Where a call fails, each of its pictures is tried alone: the others are not to suffer from one."""
@@ -67,24 +65,18 @@ class DrawingWorker:
         return [self.write(job, one, len(jobs)) for job, one in zip(jobs, made, strict=True)]
 
     def write(self, job: Job, made: Generated, together: int) -> Record:
+        """What keeps one picture from its file keeps all: it ends the run."""
         path = picture_path(self.folder, job.key)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_png(made.picture, path, made.texts(), force=True)
-        except OSError as error:
-            if error.errno == errno.ENOSPC:  # not the row's fault: the run ends
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
-            return failed(job, error, self.place)
-        return {**self.record(job, made.settings), "seconds": round(made.seconds, 4), "batch": together}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_png(made.picture, path, made.texts(), force=True)
+        return self.record(job, made.settings, round(made.seconds, 4), together)
 
-    def found(self, job: Job) -> Record:
-        """Of a picture that is there without a record: nobody knows how long it took."""
-        return {**self.record(job, settings_of(picture_path(self.folder, job.key))), "seconds": None, "batch": None}
-
-    def record(self, job: Job, made: Settings) -> Record:
+    def record(self, job: Job, made: Settings, seconds: float | None = None, together: int | None = None) -> Record:
+        """Of a picture that is in its file. Of one that was there without a record nobody knows how long it took."""
         file = picture_path(self.folder, job.key).relative_to(self.folder).as_posix()
         machine = {"worker": self.place.name, "device": made.device, "dtype": made.dtype}
-        return {**facts(job, made), "status": MADE, "file": file, **machine}
+        times = {"seconds": seconds, "batch": together}
+        return {**facts(job, made), "status": MADE, "file": file, **machine, **times}
 
 
 def facts(job: Job, settings: Settings) -> Record:
@@ -92,14 +84,8 @@ def facts(job: Job, settings: Settings) -> Record:
     width, height = settings.size or (None, None)
     names = ("prompt", "negative", "seed", "steps", "guidance", "scheduler", "model")
     own = {name: getattr(settings, name) for name in names}
-    return {
-        "key": job.key,
-        "row": job.row,
-        **own,
-        "width": width,
-        "height": height,
-        "method": str(settings.reduction or "dense"),
-    }
+    size = {"width": width, "height": height}
+    return {"key": job.key, "row": job.row, **own, **size, "method": str(settings.reduction or "dense")}
 
 
 def failed(job: Job, error: Exception, place: Place) -> Record:

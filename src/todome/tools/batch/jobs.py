@@ -4,8 +4,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any
 
+from ...plan import Plan
 from ..metadata import reduction_to_dict
 from ..settings import Settings
 from .rows import Row, row_settings
@@ -25,8 +27,9 @@ class Job:
 def jobs_from(rows: Mapping[int, Row], base: Settings, count: int = 1) -> dict[str, Job]:
     """Jobs by key, `count` of each row with one seed after the other. What is asked for twice is there once."""
     jobs: dict[str, Job] = {}
+    load = cache(Plan.load)  # thousands of rows may name one
     for number, row in rows.items():
-        settings = row_settings(number, row, base)
+        settings = row_settings(number, row, base, load)
         for more in range(count):
             one = replace(settings, seed=settings.seed + more)
             key = key_of(one)

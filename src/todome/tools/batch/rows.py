@@ -1,11 +1,9 @@
 """Rows of a file: text with a prompt on each line, JSONL, CSV or Parquet with a column for each setting."""
 
 import csv
-import json
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,7 +11,9 @@ from ...errors import invalid_value
 from ...plan import Plan
 from ..measuring.methods import method_named
 from ..pipelines import MULTIPLE, Size, check_sides
+from ..schedulers import SCHEDULERS
 from ..settings import Settings
+from .folder import read_object
 
 Row: TypeAlias = Mapping[str, Any]
 COLUMNS = ("prompt", "negative", "seed", "size", "steps", "guidance", "scheduler", "method", "plan")
@@ -25,68 +25,55 @@ def read_rows(path: Path) -> dict[int, Row]:
     reader = {".jsonl": jsonl_rows, ".ndjson": jsonl_rows, ".csv": csv_rows, ".parquet": parquet_rows}
     try:
         rows = reader.get(path.suffix.lower(), text_rows)(path)
-    except UnicodeDecodeError:
-        raise invalid_value("prompts", str(path), KINDS, "It is not text in UTF-8") from None
-    except OSError:
-        raise invalid_value("prompts", str(path), KINDS, "It cannot be read", FileNotFoundError) from None
+    except (csv.Error, OSError, ValueError) as error:
+        remedy = f"It cannot be read: {str(getattr(error, 'strerror', error)).splitlines()[0]}"
+        kind = FileNotFoundError if isinstance(error, OSError) else ValueError
+        raise invalid_value("prompts", str(path), KINDS, remedy, kind) from None
     if not rows:
         raise invalid_value("prompts", str(path), KINDS, "This one has no rows")
-    check_columns(path, rows.values())
+    check_rows(path, rows)
     return rows
+
+
+def lines_of(path: Path) -> dict[int, str]:
+    """Lines that are not empty, by their numbers."""
+    with path.open(encoding="utf-8-sig") as file:
+        return {number: line.strip() for number, line in enumerate(file, start=1) if line.strip()}
 
 
 def text_rows(path: Path) -> dict[int, Row]:
-    """Without lines that are empty or begin with #."""
-    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-    stripped = ((number, line.strip()) for number, line in lines)
-    return {number: {"prompt": line} for number, line in stripped if line and not line.startswith("#")}
+    """Without lines that begin with #."""
+    return {number: {"prompt": line} for number, line in lines_of(path).items() if not line.startswith("#")}
 
 
-def jsonl_rows(path: Path) -> dict[int, Row]:
-    rows: dict[int, Row] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if line.strip():
-            rows[number] = parsed_line(path, number, line)
-    return rows
-
-
-def parsed_line(path: Path, number: int, line: str) -> Row:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        example = '{"prompt": "a rose", "seed": 7}'
-        raise invalid_value(f"{path.name} line {number}", line[:80], f"an object in JSON, such as {example}", "Mend it")
-    return found
+def jsonl_rows(path: Path) -> dict[int, Any]:
+    return {number: read_object(line) or line for number, line in lines_of(path).items()}
 
 
 def csv_rows(path: Path) -> dict[int, Row]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader, rows = csv.DictReader(file), {}
         for row in reader:
-            if None in row:
-                allowed = f"{len(reader.fieldnames or [])} fields, as in the first line"
-                raise invalid_value(f"{path.name} line {reader.line_num}", row[None], allowed, "Quote commas")
             rows[reader.line_num] = row
-    return rows
+        return rows
 
 
 def parquet_rows(path: Path) -> dict[int, Row]:
-    import pyarrow
     from pyarrow import parquet
 
-    try:
-        table = parquet.read_table(path)
-    except pyarrow.ArrowInvalid:
-        raise invalid_value("prompts", str(path), KINDS, "It is no whole Parquet file") from None
-    known = [name for name in table.column_names if name in COLUMNS] or table.column_names
-    return dict(enumerate(table.select(known).to_pylist(), start=1))
+    names = parquet.read_schema(path).names
+    table = parquet.read_table(path, columns=[name for name in names if name in COLUMNS] or names)
+    return dict(enumerate(table.to_pylist(), start=1))
 
 
-def check_columns(path: Path, rows: Iterable[Row]) -> None:
-    """Refuses a file without prompts, and notes what is not used: a misspelt column would change pictures."""
-    found = dict.fromkeys(str(name) for row in rows for name in row)
+def check_rows(path: Path, rows: Mapping[int, Any]) -> None:
+    """Refuses lines that are no rows, and rows without prompts; notes a column that is not used, as one misspelt is."""
+    for number, row in rows.items():
+        surplus = row.get(None) if isinstance(row, dict) else row[:80]
+        if surplus:
+            allowed = "an object in JSON, or as many fields as the first line of a CSV file has"
+            raise invalid_value(f"{path.name} line {number}", surplus, allowed, "Mend the line; commas are quoted")
+    found = dict.fromkeys(str(name) for row in rows.values() for name in row)
     if "prompt" not in found:
         allowed = f"the columns {', '.join(COLUMNS)}, of which prompt is needed"
         raise invalid_value("prompts", str(path), allowed, f"It has {', '.join(found) or 'none'}: rename one")
@@ -95,72 +82,79 @@ def check_columns(path: Path, rows: Iterable[Row]) -> None:
         warnings.warn(f"{path.name} has columns that are not used: {', '.join(unused)}.", stacklevel=2)
 
 
-def row_settings(number: int, row: Row, base: Settings) -> Settings:
-    """The settings of a row; what it leaves empty is as in the base."""
+def row_settings(number: int, row: Row, base: Settings, load: Callable[[str], Plan] = Plan.load) -> Settings:
+    """The settings of a row; what it leaves empty is as in its method or plan, or else as in the base."""
     given = {name: row[name] for name in COLUMNS if row.get(name) not in (None, "")}
-    if {"method", "plan"} <= given.keys():
-        both = f"{given['method']!r} and {given['plan']!r}"
-        raise ValueError(f"Row {number}: it has both a method and a plan, {both}: leave one of them empty.")
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        values |= read_value(number, name, value)
+    method, plan = given.pop("method", None), given.pop("plan", None)
     try:
-        return replace(base, **{"prompt": "", **values})
+        if method is not None and plan is not None:
+            raise ValueError(f"it has both a method and a plan, {method!r} and {plan!r}: leave one of them empty.")
+        if method is not None:
+            base = with_method(base, str(method), load)
+        elif plan is not None:
+            base = with_plan(base, str(plan), load)
+        return replace(base, **{"prompt": "", **{name: read_value(name, value) for name, value in given.items()}})
     except ValueError as error:
         raise ValueError(f"Row {number}: {error}") from None
 
 
-def read_value(number: int, name: str, value: Any) -> dict[str, Any]:
-    """The fields of Settings that a cell means."""
+def read_value(name: str, value: Any) -> Any:
+    """The value that a cell means."""
     reader, allowed = READERS[name]
     try:
-        return reader(value)
-    except (TypeError, ValueError) as error:
-        said = str(error)
-        told = said if " cannot be used. " in said or " does not work" in said else ""
-        raise ValueError(f"Row {number}: {told or invalid_value(name, value, allowed, 'Mend the row')}") from None
+        found = reader(value)
+    except (OverflowError, TypeError, ValueError):
+        raise invalid_value(name, value, allowed, "Mend the row") from None
+    if name == "size":
+        check_sides(found, MULTIPLE)
+    return found
 
 
 def whole(value: Any) -> int:
-    if isinstance(value, bool) or int(value) != float(value):
+    found = int(value)
+    if isinstance(value, bool) or (isinstance(value, float) and found != value):
         raise ValueError
-    return int(value)
+    return found
 
 
 def size_of(value: Any) -> Size:
     """512, "512", "512x768" or [512, 768]."""
-    sides = (
-        value.lower().split("x") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
-    )
-    numbers = [whole(side) for side in sides]
-    width, height = numbers * 2 if len(numbers) == 1 else numbers
-    check_sides((width, height), MULTIPLE)
+    sides = value.lower().split("x") if isinstance(value, str) else value if isinstance(value, list) else [value]
+    width, height = map(whole, sides * 2 if len(sides) == 1 else sides)
     return width, height
 
 
-def method_fields(value: Any) -> dict[str, Any]:
-    method = method_named(str(value))
-    if method.plan:
-        return plan_fields(method.plan)
+READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "prompt": (str, "a text"),
+    "negative": (str, "a text"),
+    "seed": (whole, "a whole number"),
+    "size": (size_of, "pixels, such as 512 or 512x768"),
+    "steps": (whole, "a whole number"),
+    "guidance": (float, "a number"),
+    "scheduler": (str, "the name of a scheduler"),
+}
+
+
+def with_method(base: Settings, name: str, load: Callable[[str], Plan]) -> Settings:
+    method = method_named(name)
     if method.peers:
         allowed = "dense, todome:2, todo:2, tome:0.5 and the like, which todome draws itself"
-        raise invalid_value("method", value, allowed, "Compare the packages of others with todome eval")
-    return {"reduction": method.reduction} | ({"steps": method.steps} if method.steps else {})
+        raise invalid_value("method", name, allowed, "Compare the packages of others with todome eval")
+    if method.plan:
+        return with_plan(base, method.plan, load)
+    return replace(base, reduction=method.reduction, steps=method.steps or base.steps)
 
 
-@lru_cache(maxsize=64)  # thousands of rows may name one
-def plan_fields(value: str) -> dict[str, Any]:
-    return {"reduction": Plan.load(value)}
-
-
-READERS: dict[str, tuple[Callable[[Any], dict[str, Any]], str]] = {
-    "prompt": (lambda value: {"prompt": str(value)}, "a text"),
-    "negative": (lambda value: {"negative": str(value)}, "a text"),
-    "seed": (lambda value: {"seed": whole(value)}, "a whole number"),
-    "size": (lambda value: {"size": size_of(value)}, "pixels, such as 512 or 512x768"),
-    "steps": (lambda value: {"steps": whole(value)}, "a whole number"),
-    "guidance": (lambda value: {"guidance": float(value)}, "a number"),
-    "scheduler": (lambda value: {"scheduler": str(value)}, "the name of a scheduler"),
-    "method": (method_fields, "the name of a method"),
-    "plan": (lambda value: plan_fields(str(value)), "a file that todome tune wrote"),
-}
+def with_plan(base: Settings, file: str, load: Callable[[str], Plan]) -> Settings:
+    """The base with a plan and what it was measured with; its LoRAs and its VAE must be those of the base already."""
+    plan = load(file)
+    for name, own in (("loras", list(base.loras)), ("vae", base.vae)):
+        needed = plan.measured.get(name)
+        if needed and needed != own:
+            allowed = f"a plan with the {name} of this batch ({own or 'none'}); this was measured with {needed}"
+            raise invalid_value("plan", file, allowed, "Draw its rows in a batch of their own, with --lora and --vae")
+    cells = {name: plan.measured[name] for name in ("size", "steps", "guidance", "scheduler") if name in plan.measured}
+    values = {name: None if cell is None else read_value(name, cell) for name, cell in cells.items()}
+    if "scheduler" in values and values["scheduler"] not in SCHEDULERS:  # but the class of the model's own
+        values["scheduler"] = None
+    return replace(base, reduction=plan, **values)

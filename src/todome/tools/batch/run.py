@@ -11,11 +11,9 @@ from ...errors import invalid_value
 from ..engines import Engine
 from ..settings import Settings
 from .drawing import DrawingWorker
-from .folder import FAILED, INDEX, MADE, Folder, Record, open_folder, picture_path
+from .folder import FAILED, INDEX, MADE, Folder, Record, open_folder
 from .jobs import Job, batches_of
-from .shards import PackingWorker, check_shards, packed_records, shards_to_make, write_index_table
-
-SHOWN = 4  # workers whose rates are shown one by one
+from .shards import check_shards, pack
 
 
 @dataclass(frozen=True)
@@ -36,38 +34,22 @@ class Choices:
 
 @dataclass
 class Tally:
-    """What was done so far, by whom and how fast."""
+    """What was done so far, and how fast."""
 
     total: int
     there: int = 0  # before this run
     made: int = 0
     failed: int = 0
     began: float = field(default_factory=time.perf_counter)
-    workers: dict[str, list[int | float]] = field(default_factory=dict)  # pictures, seconds of drawing
 
     def add(self, records: Iterable[Record]) -> None:
         for record in records:
+            self.made += record["status"] == MADE
             self.failed += record["status"] == FAILED
-            if record["status"] == MADE:
-                self.made += 1
-                worker = self.workers.setdefault(record["worker"], [0, 0.0])
-                worker[0] += 1
-                worker[1] += record["seconds"] or 0.0
-
-    @property
-    def rate(self) -> float:
-        return self.made / max(1e-9, time.perf_counter() - self.began)
-
-    def rates(self) -> str:
-        """Pictures per second of drawing of each worker; of many, the slowest and the fastest."""
-        found = [pictures / seconds for pictures, seconds in self.workers.values() if seconds]
-        if len(found) > SHOWN:
-            return f"{len(found)} workers, {min(found):.2f} to {max(found):.2f}/s each"
-        return " + ".join(f"{rate:.2f}" for rate in found) + "/s" if len(found) > 1 else ""
 
     def __str__(self) -> str:
-        parts = [f"{self.rate:.2f} pictures/s", self.rates(), f"{self.failed} failed" if self.failed else ""]
-        return ", ".join(filter(None, parts))
+        rate = self.made / max(1e-9, time.perf_counter() - self.began)
+        return f"{rate:.2f} pictures/s" + f", {self.failed} failed" * bool(self.failed)
 
 
 class RowFailed(RuntimeError):
@@ -93,74 +75,49 @@ def run_batch(
         on_progress: Called when something was done.
     """
     with open_folder(out, base.model) as folder:
-        find_packed(folder)
-        left = jobs_left(folder, jobs.values(), choices.retry)
-        kept = [key for key in jobs if folder.is_made(key)]
-        tally = Tally(len(jobs), there=len(kept), failed=len(jobs) - len(kept) - len(left))
+        unmade = [job for job in jobs.values() if not folder.is_made(job.key)]
+        left = [job for job in unmade if choices.retry or not folder.has_failed(job.key)]
+        tally = Tally(len(jobs), there=len(jobs) - len(unmade), failed=len(unmade) - len(left))
         on_progress(tally)
-        if left:
-            draw_left(folder, left, base, engine, choices, tally, on_progress)
+        known: set[str] = set()
+        with closing(records_of(folder, left, base, engine, choices.batch)) as drawn:
+            for records in drawn:
+                check_shared(folder.path, records, known)
+                folder.add(records)
+                tally.add(records)
+                on_progress(tally)
+                if choices.fail_fast:
+                    check_none_failed(records)
         if choices.shards:
-            pack(folder, choices, engine)
+            pack(folder, choices.shards, choices.shard_size)
         folder.tidy()
-        if choices.shards == "parquet":
-            write_index_table(out / "index.parquet", list(folder.records.values()))
     return tally
 
 
-def jobs_left(folder: Folder, jobs: Iterable[Job], retry: bool) -> list[Job]:
-    return [job for job in jobs if not folder.is_made(job.key) and (retry or not folder.has_failed(job.key))]
-
-
-def find_packed(folder: Folder) -> None:
-    """What is in shards is made, also where a run was killed before it said so."""
-    for record in packed_records(folder.path):
-        folder.records[record["key"]] = record
-        picture_path(folder.path, record["key"]).unlink(missing_ok=True)
-
-
-def draw_left(
-    folder: Folder,
-    left: Sequence[Job],
-    base: Settings,
-    engine: Engine,
-    choices: Choices,
-    tally: Tally,
-    on_progress: Callable[[Tally], Any],
-) -> None:
+def records_of(folder: Folder, left: Sequence[Job], base: Settings, engine: Engine, most: int) -> Any:
+    """Records of the jobs as they come. Closing it ends the work."""
     sizes = list(dict.fromkeys(job.settings.size for job in left if job.settings.size))
     reductions = list(dict.fromkeys(job.settings.reduction for job in left if job.settings.reduction))
     worker = DrawingWorker(base, sizes, reductions, folder.path)
-    run: Any = engine.run(worker, batches_of(left, choices.batch), f"todome batch {folder.path.name}")
-    with closing(run) as done:
-        for records in done:
-            check_shared(folder, records, tally)
-            folder.add(records)
-            tally.add(records)
-            on_progress(tally)
-            failures = [record for record in records if record["status"] == FAILED]
-            if failures and choices.fail_fast:
-                raise RowFailed(f"Row {failures[0]['row']} failed: {failures[0]['error']}")
+    return engine.run(worker, batches_of(left, most), f"todome batch {folder.path.name}")
 
 
-def check_shared(folder: Folder, records: Sequence[Record], tally: Tally) -> None:
+def check_none_failed(records: Sequence[Record]) -> None:
+    for record in records:
+        if record["status"] == FAILED:
+            raise RowFailed(f"Row {record['row']} failed: {record['error']}")
+
+
+def check_shared(folder: Path, records: Sequence[Record], known: set[str]) -> None:
     """Refuses a worker on another machine whose folder is not this one, when it sends its first picture."""
     for record in records:
-        unknown = record["status"] == MADE and record["worker"] not in tally.workers
-        if unknown and not (folder.path / record["file"]).is_file():
+        if record["status"] == FAILED or record["worker"] in known:
+            continue
+        if not (folder / record["file"]).is_file():
             allowed = "a folder that all machines of the cluster share, under one name"
             remedy = f"{record['worker']} has written {record['file']}, and it is not there"
-            raise invalid_value("out", str(folder.path), allowed, remedy)
-
-
-def pack(folder: Folder, choices: Choices, engine: Engine) -> None:
-    assert choices.shards is not None
-    made = sorted((one for one in folder.records.values() if one["status"] == MADE), key=lambda one: one["row"])
-    items = shards_to_make(folder.path, choices.shards, choices.shard_size, made)
-    if items:
-        worker = PackingWorker(folder.path, choices.shards)
-        for records in engine.run(worker, items, f"todome batch {folder.path.name}: shards"):
-            folder.add(records)
+            raise invalid_value("out", str(folder), allowed, remedy)
+        known.add(record["worker"])
 
 
 def failures_in(out: Path, records: Iterable[Record]) -> str:

@@ -1,27 +1,21 @@
 """A page with some of the pictures of a batch, spread evenly over its rows, and with what failed."""
 
-import io
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
 
+import numpy as np
 from PIL import Image
 
 from ...errors import invalid_value
 from ..files import atomic_write, check_out
 from ..pictures import webp_uri
 from ..templates import load_template, look
-from .folder import ABOUT, FAILED, MADE, Record, read_index
+from .folder import ABOUT, FAILED, MADE, Folder, Record
+from .shards import open_picture
 
 WIDEST, QUALITY = 512, 85  # pixels of a picture in the page, and of its WebP
 FAILURES = 50  # that are listed
-
-
-class SampledPicture(NamedTuple):
-    record: Record
-    uri: str
 
 
 def is_batch(folder: Path) -> bool:
@@ -32,7 +26,7 @@ def write_sample(folder: Path, out: Path | None = None, *, cases: int = 12, forc
     """Writes the page, finished or not as the batch is. Returns where it is."""
     path = out or folder / "report.html"
     check_out(path, ending=".html", force=force or out is None)
-    records = list({record["key"]: record for record in read_index(folder)}.values())
+    records = Folder(folder).in_order()
     made = [record for record in records if record["status"] == MADE]
     if not made:
         raise invalid_value("run", str(folder), "a batch with pictures", "Nothing of this one is drawn yet")
@@ -41,7 +35,7 @@ def write_sample(folder: Path, out: Path | None = None, *, cases: int = 12, forc
         name=folder.resolve().name,
         made=len(made),
         facts=facts(made, failed),
-        shown=[SampledPicture(one, small_uri(open_made(folder, one))) for one in spread(made, cases)],
+        shown=[(one, small_uri(open_picture(folder, one))) for one in spread(made, cases)],
         failed=failed[:FAILURES],
         look=look(),
     )
@@ -58,35 +52,9 @@ def facts(made: Sequence[Record], failed: Sequence[Record]) -> list[str]:
     return told + ([f"{fmean(times):.2f} s each"] if times else []) + names[:6]
 
 
-def spread(records: Sequence[Record], count: int) -> list[Any]:
+def spread(records: Sequence[Record], count: int) -> list[Record]:
     """So many of them, the first and the last among them."""
-    if len(records) <= count:
-        return list(records)
-    return [records[round(i * (len(records) - 1) / max(1, count - 1))] for i in range(count)]
-
-
-def open_made(folder: Path, record: Record) -> Image.Image:
-    """A picture from its own file or from its shard."""
-    path = folder / record["file"]
-    try:
-        with Image.open(io.BytesIO(picture_bytes(path, record["key"]))) as picture:
-            return picture.convert("RGB")
-    except (OSError, KeyError, tarfile.TarError):
-        remedy = "It is missing or broken: the same todome batch draws it again"
-        raise invalid_value("picture", str(path), "what the batch drew", remedy, FileNotFoundError) from None
-
-
-def picture_bytes(path: Path, key: str) -> bytes:
-    if path.suffix == ".tar":
-        with tarfile.open(path) as tar:
-            file = tar.extractfile(f"{key}.png")
-            return file.read() if file else b""
-    if path.suffix == ".parquet":
-        from pyarrow import parquet
-
-        (row,) = parquet.read_table(path, columns=["image"], filters=[("key", "==", key)]).to_pylist()
-        return row["image"]["bytes"]
-    return path.read_bytes()
+    return [records[round(place)] for place in np.linspace(0, len(records) - 1, min(count, len(records)))]
 
 
 def small_uri(picture: Image.Image) -> str:

@@ -1,21 +1,21 @@
 """Shards: finished pictures packed into WebDataset files (.tar) or Parquet files, each whole or not there.
 
 Pictures are drawn into single files first, so that whatever is interrupted loses no picture; a shard takes the place of
-those that are in it.
+those that are in it. What is in which shard is said by the index; shards are read for single pictures alone.
 """
 
 import io
 import json
 import tarfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from ...errors import invalid_value
-from ..engines import Place
-from ..files import atomic_write
-from .folder import Record, picture_path
+from ..files import atomic_write, inside
+from .folder import MADE, SHARDS, Folder, Record, picture_path
 
 KINDS = {"webdataset": ".tar", "parquet": ".parquet"}
 
@@ -29,39 +29,39 @@ def check_shards(kind: str | None, size: int) -> None:
         import pyarrow  # noqa: F401  # where it is missing, that is said before anything is drawn
 
 
-@dataclass
-class PackingWorker:
-    """Packs pictures of a folder into a shard, and then removes their single files."""
-
-    folder: Path
-    kind: str
-    needs_gpu = False
-
-    def open(self, place: Place) -> None:
-        (self.folder / "shards").mkdir(exist_ok=True)
-
-    def close(self) -> None:
-        pass
-
-    def work(self, item: tuple[str, Sequence[Record]]) -> list[Record]:
-        """The records, with the shard as their file. A shard that is there was made by a worker that was lost."""
-        name, records = item
-        path = self.folder / "shards" / name
-        packed = [{**record, "file": f"shards/{name}"} for record in records]
-        if not path.is_file():
-            pictures = {one["key"]: picture_path(self.folder, one["key"]).read_bytes() for one in records}
-            with atomic_write(path) as beside:
-                (write_tar if self.kind == "webdataset" else write_parquet)(beside, packed, pictures)
-        for record in records:
-            picture_path(self.folder, record["key"]).unlink(missing_ok=True)
-        return packed
+def pack(folder: Folder, kind: str, size: int) -> None:
+    """Packs the pictures that are single files, in the order of rows, so many into a shard."""
+    made = [record for record in folder.in_order() if record["status"] == MADE]
+    remove_singles(folder.path, (record for record in made if is_packed(record)))  # a run may have been killed before
+    single = [record for record in made if picture_path(folder.path, record["key"]).is_file()]
+    (folder.path / SHARDS).mkdir(exist_ok=True)
+    there = [int(path.stem) for path in (folder.path / SHARDS).iterdir() if path.stem.isdecimal()]
+    for at in range(0, len(single), size):
+        name = f"{SHARDS}/{max(there, default=-1) + 1 + at // size:05d}{KINDS[kind]}"
+        packed = [{**record, "file": name} for record in single[at : at + size]]
+        with atomic_write(folder.path / name) as beside:
+            (write_tar if kind == "webdataset" else write_parquet)(beside, packed, folder.path)
+            folder.add(packed)  # first: a shard that the index does not know would stay beside a second one
+        remove_singles(folder.path, packed)
+    if kind == "parquet":
+        write_table(folder.path / "index.parquet", folder.in_order())
 
 
-def write_tar(path: Path, records: Sequence[Record], pictures: Mapping[str, bytes]) -> None:
+def is_packed(record: Record) -> bool:
+    return record["file"].startswith(f"{SHARDS}/")
+
+
+def remove_singles(folder: Path, records: Iterable[Record]) -> None:
+    for record in records:
+        if inside(folder, record["file"], "file").is_file():
+            picture_path(folder, record["key"]).unlink(missing_ok=True)
+
+
+def write_tar(path: Path, records: Sequence[Record], folder: Path) -> None:
     """KEY.png, KEY.txt (the prompt) and KEY.json (the record), one sample after the other."""
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for record in records:
-            parts = {"png": pictures[record["key"]], "txt": record["prompt"].encode()}
+            parts = {"png": picture_path(folder, record["key"]).read_bytes(), "txt": record["prompt"].encode()}
             parts["json"] = json.dumps(record, ensure_ascii=False).encode()
             for ending, content in parts.items():
                 member = tarfile.TarInfo(f"{record['key']}.{ending}")
@@ -69,47 +69,44 @@ def write_tar(path: Path, records: Sequence[Record], pictures: Mapping[str, byte
                 tar.addfile(member, io.BytesIO(content))
 
 
-def write_parquet(path: Path, records: Sequence[Record], pictures: Mapping[str, bytes]) -> None:
+def write_parquet(path: Path, records: Sequence[Record], folder: Path) -> None:
     """A row for each picture: its record, and `image` as the datasets library has it."""
+    files = {record["key"]: picture_path(folder, record["key"]) for record in records}
+    images = {key: {"bytes": file.read_bytes(), "path": file.name} for key, file in files.items()}
+    write_table(path, [{**record, "image": images[record["key"]]} for record in records])
+
+
+def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """A Parquet file with the columns of all rows."""
     import pyarrow
     from pyarrow import parquet
 
-    rows: list[dict[str, Any]] = []
-    for record in records:
-        image = {"bytes": pictures[record["key"]], "path": f"{record['key']}.png"}
-        rows.append({**record, "image": image})
-    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-
-
-def write_index_table(path: Path, records: Sequence[Record]) -> None:
-    """The index as one Parquet file, with the columns of all records."""
-    import pyarrow
-    from pyarrow import parquet
-
-    names = list(dict.fromkeys(name for record in records for name in record))
-    rows = [{name: record.get(name) for name in names} for record in records]
+    names = list(dict.fromkeys(name for row in rows for name in row))
     with atomic_write(path) as beside:
-        parquet.write_table(pyarrow.Table.from_pylist(rows), beside)
+        parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in names}), beside)
 
 
-def shards_to_make(folder: Path, kind: str, size: int, records: Sequence[Record]) -> list[tuple[str, Sequence[Record]]]:
-    """Names and records of new shards, for pictures that are in single files, in their order."""
-    single = [one for one in records if picture_path(folder, one["key"]).is_file()]
-    number = 1 + max((int(path.stem) for path in folder.glob("shards/[0-9]*.*")), default=-1)
-    parts = [single[at : at + size] for at in range(0, len(single), size)]
-    return [(f"{number + i:05d}{KINDS[kind]}", part) for i, part in enumerate(parts)]
+def open_picture(folder: Path, record: Record) -> Image.Image:
+    """A picture from its own file or from its shard, which may be anything."""
+    path = inside(folder, record["file"], "file")
+    try:
+        with picture_file(path, record["key"]) as file, Image.open(file, formats=["PNG"]) as picture:
+            return picture.convert("RGB")
+    except ModuleNotFoundError:
+        raise
+    except Exception:  # whatever a file can be that is none
+        remedy = "It is missing or broken: the same todome batch draws it again"
+        raise invalid_value("picture", str(path), "what the batch drew", remedy, FileNotFoundError) from None
 
 
-def packed_records(folder: Path) -> list[Record]:
-    """Records of all pictures in shards, read from these."""
-    found: list[Record] = []
-    for path in sorted(folder.glob("shards/[0-9]*.tar")):
-        with tarfile.open(path) as tar:
-            members = [member for member in tar if member.name.endswith(".json")]
-            found += [json.loads(file.read()) for member in members if (file := tar.extractfile(member))]
-    for path in sorted(folder.glob("shards/[0-9]*.parquet")):
+def picture_file(path: Path, key: str) -> Any:
+    if path.suffix == ".tar":
+        with tarfile.open(path, "r:") as tar:
+            found = tar.extractfile(f"{key}.png")
+            return io.BytesIO(found.read() if found else b"")
+    if path.suffix == ".parquet":
         from pyarrow import parquet
 
-        names = [name for name in parquet.read_schema(path).names if name != "image"]
-        found += parquet.read_table(path, columns=names).to_pylist()
-    return found
+        (row,) = parquet.read_table(path, columns=["image"], filters=[("key", "==", key)]).to_pylist()
+        return io.BytesIO(row["image"]["bytes"])
+    return path.open("rb")

@@ -116,7 +116,7 @@ def use_vae(pipe: Any, vae: str) -> None:
         options: dict[str, Any] = {"local_files_only": True, "dtype": own.dtype}
         try:
             if path.is_dir():
-                found = type(own).from_pretrained(path, **options)
+                found = type(own).from_pretrained(path, use_safetensors=True, **options)
             else:
                 found = type(own).from_single_file(str(path), config=folder, **options)
         except NotImplementedError as error:

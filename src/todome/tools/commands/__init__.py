@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from ... import __version__
 from ..extras import missing_package
+from ..signals import RAISED, exit_status, handle_signals
 from .app import serve
 from .batch import batch
 from .bench import bench
@@ -18,7 +19,6 @@ from .explain import explain
 from .generate import generate
 from .install import install
 from .report import report
-from .train_lora import train_lora
 from .tune import tune
 from .words import OnCluster, SeveralWords
 
@@ -27,25 +27,30 @@ class Commands(TyperGroup):
     """Group of commands that answers errors a user can put right with a sentence, and others with a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
+        before = handle_signals(RAISED)
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = show_note
                 return super().invoke(ctx)
         except ModuleNotFoundError as error:
             typer.echo(missing_package(error), err=True)
-        except KeyboardInterrupt:
-            typer.echo("Interrupted.", err=True)
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as error:  # with what a command has to say about it
+            typer.echo(" ".join(["Interrupted.", *map(str, error.args)]), err=True)
+            raise typer.Exit(exit_status(error)) from None
         except BrokenPipeError:
             raise  # whoever read the output wants no more of it: typer ends without a word
         except (ImportError, MemoryError, OSError, ValueError) as error:
             typer.echo(f"Error: {sentence(error)}", err=True)
+        finally:
+            handle_signals(before)
         raise typer.Exit(1)
 
 
 def sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "The disk is full. Files that were there before are as they were. Make room, and start again."
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{str(error.filename)!r} cannot be used: {error.strerror}. Choose another, or mend it."
     return str(error)
 
 
@@ -81,4 +86,3 @@ app.command()(explain)
 app.command(cls=OnCluster)(tune)
 app.command(cls=SeveralWords)(bench)
 app.command()(install)
-app.command()(train_lora)

@@ -1,41 +1,40 @@
 """`todome app`: the same picture with full attention and with less of it, side by side on a page."""
 
 import os
+import signal
 import sys
 import threading
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..pipelines import EMBEDDED
-from .options import DEVICE, DTYPE, MODEL, Loras, Vae, by_default, model_option, without_none
+from .options import DEVICE, DTYPE, MODEL, Loras, Vae, by_default, model_option
 
 network_option = partial(typer.Option, rich_help_panel="Who can reach it")
-limit_option = partial(typer.Option, rich_help_panel="What visitors may ask for")
+limit_option = partial(typer.Option, rich_help_panel="What may be asked for")
 
-PIPELINE = MODEL + " Name several, and visitors may choose; the first is opened." + by_default(f"{EMBEDDED}, embedded")
-LORAS = "Folder with LoRA files (.safetensors) that visitors may choose."
+PIPELINE = MODEL + by_default(f"{EMBEDDED}, embedded")
 HOST = "The address to listen on; 0.0.0.0 lets everybody in who can reach this machine."
-HOSTNAME = "Another name by which visitors reach it, such as that of a proxy; unknown names are refused."
-AUTH = "Ask visitors for this name and password. Safer in TODOME_APP_AUTH: others here can read command lines."
+HOSTNAME = "Another name by which the page is reached, such as that of a proxy; unknown names are refused."
+AUTH = "Ask for this name and password. Safer in TODOME_APP_AUTH: others here can read command lines."
 SIDE = "The most pixels on the longer side." + by_default("512 on a CPU, else 2048")
 STEPS = "The most steps of one picture." + by_default("50 on a CPU, else 100")
-DISK = "The most megabytes of pictures to keep, of all visitors." + by_default(500)
-MINUTES = "The most minutes that one tuning takes." + by_default(10)
-PROMPT = "The most characters of a prompt." + by_default(500)
-UNGUARDED = (
-    "Note: Everybody who can reach this machine can use the page. TODOME_APP_AUTH=USER:PASSWORD asks for a password."
+REACHABLE = (
+    "Note: Everybody who can reach {host} can draw with this machine, and sees and deletes all pictures of the page. "
+    "It is made for one person, or for a few who trust each other: for others, put a proxy in front of it that knows "
+    "them. {password}"
 )
+PASSWORD = "The password goes over the network as it is: use HTTPS there."
+NO_PASSWORD = "TODOME_APP_AUTH=USER:PASSWORD asks for a password."
 
 
 def serve(
-    models: Annotated[list[str] | None, model_option("--model", metavar="MODEL", help=PIPELINE)] = None,
+    model: Annotated[str, model_option("--model", metavar="MODEL", help=PIPELINE, show_default=False)] = EMBEDDED,
     lora: Loras = None,
     vae: Vae = None,
-    lora_folder: Annotated[Path | None, model_option(metavar="FOLDER", help=LORAS)] = None,
     device: Annotated[str, model_option(metavar="NAME", help=DEVICE)] = "auto",
     dtype: Annotated[str, model_option(metavar="NAME", help=DTYPE)] = "auto",
     host: Annotated[str, network_option(metavar="ADDRESS", help=HOST)] = "127.0.0.1",
@@ -47,9 +46,6 @@ def serve(
     open_it: Annotated[bool, network_option("--open", help="Open it in the browser.")] = False,
     max_size: Annotated[int | None, limit_option(metavar="PX", help=SIDE)] = None,
     max_steps: Annotated[int | None, limit_option(metavar="N", help=STEPS)] = None,
-    max_prompt: Annotated[int | None, limit_option(metavar="N", help=PROMPT)] = None,
-    max_minutes: Annotated[int | None, limit_option(metavar="N", help=MINUTES)] = None,
-    max_disk: Annotated[int | None, limit_option(metavar="MB", min=1, max=10**9, help=DISK)] = None,
 ) -> None:
     """Opens a page on which to draw with full attention (dense) and with less, and to compare the two.
 
@@ -57,32 +53,32 @@ def serve(
 
     [dim]todome app --model stable-diffusion-v1-5/stable-diffusion-v1-5[/dim]
     """
-    from ..app.filter import LOCAL
-    from ..app.server import Address, remove_open_folders, serve_page
-    from ..app.signals import interrupt_on_signals
-    from ..generate import Settings
+    from ..app.form import Offer
+    from ..app.limits import LARGEST, MOST_STEPS, SMALLEST, check_whole, own_limits
+    from ..app.server import LOCAL, Address, check_free, serve_page
+    from ..devices import reachable_device
+    from ..generate import Settings, open_for
     from ..progress import doing
 
-    model, *others = models or [EMBEDDED]
     address = Address(host, port, credentials(auth), tuple(hostname or ()))
     settings = Settings(model=model, device=device, dtype=dtype, loras=tuple(lora or ()), vae=vae)
-    asked = {"side": max_size, "steps": max_steps, "prompt": max_prompt, "minutes": max_minutes}
-    limits = without_none(**asked, disk=max_disk and max_disk * 10**6)
-    with interrupt_on_signals(remove_open_folders):
-        with ExitStack() as opened, suppress(KeyboardInterrupt):
-            with doing(f"Loading {model}"):
-                page = serve_page(settings, address, limits, models=others, loras=lora_folder)
-                served = opened.enter_context(page)
-            typer.echo(f"{model} is at {served.url}\nCtrl+C ends it.")
-            if host not in LOCAL and auth is None:
-                typer.echo(UNGUARDED, err=True)
-            if open_it:
-                typer.launch(served.url)
-            threading.Event().wait()
-        remove_open_folders()
-        typer.echo("Closed.")
-        sys.stdout.flush()
-        os._exit(0)  # Python would wait for its threads, and one may be in the middle of a long step
+    side, steps = own_limits(reachable_device(device))
+    side = check_whole("max-size", side if max_size is None else max_size, SMALLEST, LARGEST)
+    steps = check_whole("max-steps", steps if max_steps is None else max_steps, 1, MOST_STEPS)
+    check_free(address)  # before a model is opened, which takes its time
+    interrupt_on_signals()
+    with suppress(KeyboardInterrupt), ExitStack() as opened:
+        with doing(f"Loading {model}"):
+            url = opened.enter_context(serve_page(open_for(settings), Offer(settings, side, steps), address))
+        typer.echo(f"{model} is at {url}\nCtrl+C ends it.")
+        if host not in LOCAL:
+            typer.echo(REACHABLE.format(host=host, password=PASSWORD if auth else NO_PASSWORD), err=True)
+        if open_it:
+            typer.launch(url)
+        threading.Event().wait()
+    typer.echo("Closed.")
+    sys.stdout.flush()
+    os._exit(0)  # Python would wait for its threads, and one may be in the middle of a long step
 
 
 def credentials(auth: str | None) -> tuple[str, str] | None:
@@ -92,3 +88,22 @@ def credentials(auth: str | None) -> tuple[str, str] | None:
     if not (user and password):
         raise typer.BadParameter("It is not USER:PASSWORD.", param_hint="--auth")
     return user, password
+
+
+def interrupt_on_signals() -> None:
+    """SIGTERM, and SIGHUP of a terminal that is closed, end the page as Ctrl+C does.
+
+    Also where SIGINT is ignored, as in a process that a script started with `&`: Python then handles none by itself.
+    """
+
+    def interrupt(*_: Any) -> None:
+        for number in ends:
+            signal.signal(number, signal.SIG_IGN)  # the first one ends it, in a moment
+        raise KeyboardInterrupt
+
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    ends = [signal.SIGINT, signal.SIGTERM]
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:  # else it was started with nohup
+        ends.append(hangup)
+    for number in ends:
+        signal.signal(number, interrupt)

@@ -1,86 +1,39 @@
 """`todome batch`: many pictures from a file of rows, here or on a Ray cluster."""
 
-import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..pipelines import EMBEDDED, MULTIPLE, check_sides
+from ..settings import Settings, recommended_settings
 from .generate import check_target, picture_bytes
-from .options import (
-    Dense,
-    Device,
-    Dtype,
-    Factors,
-    Guidance,
-    Loras,
-    Model,
-    Negative,
-    OneSize,
-    PhaseName,
-    PlanFile,
-    Ratios,
-    Ray,
-    SchedulerName,
-    Share,
-    Start,
-    Steps,
-    Stop,
-    Vae,
-    Workers,
-    by_default,
-    choose_engine,
-    chosen_settings,
-    drawing_option,
-    machine_option,
-    without_none,
-)
+from .options import EngineOptions, PictureOptions, by_default, drawing_option, machine_option, with_groups
 
 PROMPTS = (
     "A text file with a prompt on each line, or .jsonl, .csv or .parquet with the columns prompt, negative, seed, "
     "size, steps, guidance, scheduler, method or plan. The options are for what a row leaves empty."
 )
-SEED = "Of rows without one." + by_default(0)
 COUNT = "Pictures of each row, with its seed, seed + 1, ..."
 BATCH = "Pictures drawn at once; more are faster on a GPU."
 OUT = "The folder of the batch. One that was interrupted is continued."
 SHARDS = "Pack the pictures into files: webdataset (.tar) or parquet." + by_default("single PNG files")
-FORCE = "Draw even what seems too large for the memory or the disk."
+FORCE = "Draw even what seems too large for the disk."
 
 
+@with_groups
 def batch(
     prompts: Annotated[Path, typer.Argument(metavar="PROMPTS", help=PROMPTS)],
     *,
-    negative: Negative = None,
-    size: OneSize = None,
-    steps: Steps = None,
-    guidance: Guidance = None,
-    scheduler: SchedulerName = None,
-    seed: Annotated[int | None, drawing_option(help=SEED)] = None,
+    picture: PictureOptions,
     count: Annotated[int, drawing_option(min=1, help=COUNT)] = 1,
     together: Annotated[int, drawing_option("--batch", min=1, help=BATCH)] = 1,
-    model: Model = None,
-    lora: Loras = None,
-    vae: Vae = None,
-    factor: Factors = None,
-    ratio: Ratios = None,
-    plan: PlanFile = None,
-    dense: Dense = False,
-    phase: PhaseName = None,
-    start: Start = None,
-    stop: Stop = None,
     out: Annotated[Path, machine_option("--out", "-o", metavar="FOLDER", help=OUT)],
     shards: Annotated[str | None, machine_option(metavar="KIND", help=SHARDS)] = None,
     shard_size: Annotated[int, machine_option(min=1, help="Pictures in a shard.")] = 1000,
     retry: Annotated[bool, machine_option("--retry", help="Draw again what failed before.")] = False,
     fail_fast: Annotated[bool, machine_option("--fail-fast", help="End at the first row that fails.")] = False,
-    ray: Ray = None,
-    workers: Workers = None,
-    gpu_share: Share = 1.0,
-    device: Device = None,
-    dtype: Dtype = None,
+    cluster: EngineOptions,
     force: Annotated[bool, machine_option("--force", help=FORCE)] = False,
 ) -> None:
     """Makes a picture of each row of a file, with attention on fewer tokens; thousands on many GPUs.
@@ -94,49 +47,30 @@ def batch(
     from ..batch.jobs import jobs_from
     from ..batch.rows import read_rows
     from ..batch.run import Choices
-    from ..settings import recommended_settings
 
-    base = chosen_settings(
-        recommended_settings(model or EMBEDDED),
-        factor=factor,
-        ratio=ratio,
-        plan=plan,
-        dense=dense,
-        rest=without_none(phase=phase, start=start, stop=stop),
-        size=size,
-        lora=lora,
-        negative=negative,
-        seed=seed,
-        steps=steps,
-        guidance=guidance,
-        scheduler=scheduler,
-        model=model,
-        vae=vae,
-        device=device,
-        dtype=dtype,
-    )
+    base = picture.settings(recommended_settings(picture.model or EMBEDDED))
     choices = Choices(together, retry, fail_fast, shards, shard_size)
     rows = read_rows(prompts)
     jobs = jobs_from(rows, base, count)
     if len(jobs) < len(rows) * count:
         typer.echo(f"Note: {len(rows) * count - len(jobs)} rows say the same as others: drawn once.", err=True)
-    check_all(jobs, base, out, here=ray is None, force=force)
-    draw(jobs, base, out, choose_engine(ray, workers, gpu_share, base.device), choices)
+    check_all(jobs, base, out, here=cluster.ray is None, force=force)
+    draw(jobs, base, out, cluster.engine(base.device), choices)
 
 
-def check_all(jobs: Any, base: Any, out: Path, here: bool, force: bool) -> None:
+def check_all(jobs: Any, base: Settings, out: Path, here: bool, force: bool) -> None:
     """Refuses what cannot work, as far as it can be known before a model is opened."""
     from ..batch.folder import check_folder
     from ..checkpoints.opening import check_parts
-    from ..files import check_room
+    from ..files import check_out_folder, check_room
 
     check_folder(out)
+    check_out_folder(out)
     settings = [job.settings for job in jobs.values()]
     if base.size:
         check_sides(base.size, MULTIPLE)
-    largest = max(settings, key=lambda one: math.prod(one.size or (0, 0)))
     if here:
-        check_target(replace(base, size=largest.size), force)
+        check_target(base)
     else:
         check_parts(base.loras, base.vae)
     if not force and not out.exists():
@@ -144,7 +78,7 @@ def check_all(jobs: Any, base: Any, out: Path, here: bool, force: bool) -> None:
         check_room(there, sum(map(picture_bytes, settings)))
 
 
-def draw(jobs: Any, base: Any, out: Path, engine: Any, choices: Any) -> None:
+def draw(jobs: Any, base: Settings, out: Path, engine: Any, choices: Any) -> None:
     """One bar for the whole, then what was made and what failed."""
     from ..batch.folder import INDEX, read_index
     from ..batch.run import RowFailed, failures_in, run_batch
@@ -159,12 +93,10 @@ def draw(jobs: Any, base: Any, out: Path, engine: Any, choices: Any) -> None:
                     bar.steps(f"Drawing: {tally}", tally.there + tally.made + tally.failed, tally.total)
 
             tally = run_batch(jobs, base, out, engine, choices, show)
-    except KeyboardInterrupt:
-        typer.echo(f"Interrupted. What is drawn is in {out}: the same command continues it.", err=True)
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as ended:
+        raise type(ended)(f"What is drawn is in {out}: the same command continues it.") from None
     except RowFailed as error:
-        typer.echo(f"Error: {error} What was drawn before is in {out}.", err=True)
-        raise typer.Exit(1) from None
+        raise ValueError(f"{error} What was drawn before is in {out}.") from None
     before = f", {tally.there} there before" if tally.there else ""
     typer.echo(f"{out}: {tally.made} pictures made{before}; {tally}")
     typer.echo(f"Index: {out / INDEX}\nNext: todome report {out}")

@@ -22,7 +22,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..measuring.speed import Bench, BenchCase, BenchRow
+    from ..measuring.speed import Bench
 
 USUAL_SIZES = SIZES + by_default("512 1024; 256 512 for the embedded model")
 DRIFTED = 0.05  # from which on it is worth a word
@@ -62,62 +62,34 @@ def bench(
 
     [dim]todome bench sdxl --size 1024 2048 --methods todome:2 tomesd:0.5 --cuda-graph -o sdxl.json[/dim]
     """
+    from ..files import check_out_file
     from ..measuring.speed import bench
 
     modes: list[Any] = ["eager", *["compile"] * compiled, *["cuda-graph"] * cuda_graph]
     pictures, bar = batch or [1], sys.stderr.isatty()
     timing = {"steps": steps, "rounds": rounds, "seconds": seconds, "device": device, "dtype": dtype}
     what = {"pictures": pictures, "modes": modes, "loras": lora or (), "vae": vae}
+    if out is not None:
+        check_out_file(out)
     try:
         show(bench(model, read_sizes(size, sizes), methods, out=out, progress=bar, **what, **timing))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as ended:
         kept = f"What is done is in {out}: the same command continues it." if out else "Keep what is done with --out."
-        typer.echo(f"Interrupted. {kept}", err=True)
-        raise typer.Exit(130) from None
+        raise type(ended)(kept) from None
     if out is not None:
         typer.echo(f"Results: {out}")
 
 
 def show(found: "Bench") -> None:
     """A table for every case, and a note where the machine drifted."""
-    from rich.console import Console
-    from rich.table import Table
+    from ..measuring.tables import BENCH, markdown
 
     for case in found.cases():
-        table = Table(
-            "method",
-            "ms a call",
-            "speed-up",
-            "it/s",
-            "s a picture",
-            "MiB",
-            title=title_of(case),
-            caption="dense: full attention",
-        )
-        for row in found.of(case):
-            table.add_row(row.method, *cells(row))
-        Console(soft_wrap=True).print(table)
+        title = f"{case.model}, {format_size(case.size)} pixels, {case.pictures} at once, {case.mode}"
+        typer.echo(f"{title}\n\n{markdown(BENCH, found.of(case))}\n")
         drift = found.drift(case)
         if drift is not None and abs(drift) > DRIFTED:
             pace = "slower" if drift > 0 else "faster"
             text = f"This machine became {abs(drift):.0%} {pace} within a round, measured by dense at its start and end"
             typer.echo(f"Note: {text}: trust small differences little.", err=True)
-
-
-def title_of(case: "BenchCase") -> str:
-    return f"{case.model}, {format_size(case.size)} pixels, {case.pictures} at once, {case.mode}"
-
-
-def cells(row: "BenchRow") -> list[str]:
-    if row.ms is None or row.seconds is None or row.per_second is None:
-        return [row.note.partition(":")[0]]
-    ms = f"{row.ms:.1f}{plus_minus(row.ms_quartiles, 1)}"
-    gain = "" if row.speedup is None else f"{row.speedup:.2f}x{plus_minus(row.speedup_quartiles, 2)}"
-    memory = "" if row.mib is None else f"{row.mib:.0f}"
-    return [ms, gain, f"{row.per_second:.2f}", f"{row.seconds:.2f}", memory]
-
-
-def plus_minus(quartiles: tuple[float, float] | None, digits: int) -> str:
-    """Half of the distance between the quartiles: half of the rounds lie closer. A single round has none."""
-    low, high = quartiles or (0.0, 0.0)
-    return "" if low == high else f" ± {(high - low) / 2:.{digits}f}"
+    typer.echo("Dense is full attention.")

@@ -21,8 +21,6 @@ def demo(
 
     On the embedded model, on the CPU, offline, in about 90 seconds on two cores.
     """
-    from rich.console import Console
-
     from ..files import check_out
     from ..pipelines import EMBEDDED, weights_of
     from ..progress import doing
@@ -40,4 +38,4 @@ def demo(
         pipe = open_pipeline(device="cpu")
     results = compare(pipe, settings)
     write_png(as_sheet(results), out, {"Title": prompt, **weights_of(EMBEDDED)}, force=force)
-    Console(soft_wrap=True).print(as_table(results), f"Pictures: {out}", sep="\n")
+    typer.echo(f"{as_table(results)}\nPictures: {out}")

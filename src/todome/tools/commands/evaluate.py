@@ -1,5 +1,6 @@
 """`todome eval`: the same pictures dense and with each method, how close they are and how fast they were."""
 
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,19 +15,17 @@ from .options import (
     OF_THE_MODEL,
     SIZES,
     USUAL_METHODS,
+    EngineOptions,
     Guidance,
     Loras,
-    Ray,
     SchedulerName,
-    Share,
     Vae,
-    Workers,
     by_default,
-    choose_engine,
     drawing_option,
     machine_option,
     measure_option,
     read_sizes,
+    with_groups,
     without_none,
 )
 
@@ -37,6 +36,7 @@ REAL = "FID to real pictures instead: a folder, or a .safetensors file with thei
 OUT = "The folder of the run. One that was interrupted is continued."
 
 
+@with_groups
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)] = EMBEDDED,
     *,
@@ -62,9 +62,7 @@ def evaluate(
         Path | None, measure_option(metavar="FILE", help="File with the weights of Inception, for FID.")
     ] = None,
     out: Annotated[Path, machine_option("--out", "-o", metavar="RUN", help=OUT)] = Path("todome-eval"),
-    ray: Ray = None,
-    workers: Workers = None,
-    gpu_share: Share = 1.0,
+    cluster: EngineOptions,
     device: Annotated[str, machine_option(metavar="NAME", help=DEVICE)] = "auto",
     dtype: Annotated[str, machine_option(metavar="NAME", help=DTYPE)] = "auto",
 ) -> None:
@@ -74,9 +72,12 @@ def evaluate(
 
     [dim]todome eval --methods todome:2 todo:2 tome:0.5 --pictures 8 -o run[/dim]
     """
+    from ..files import check_out_folder
     from ..measuring.evaluation import evaluate
+    from ..measuring.methods import method_named
     from ..measuring.tables import closeness_table, table_named
     from ..measuring.verdict import THRESHOLDS
+    from ..unopened import check_reduction
 
     paper = table_named(table) if table else None
     wanted = read_sizes(size, sizes)
@@ -92,12 +93,13 @@ def evaluate(
     fields |= without_none(**asked) | {"methods": [*fields["methods"], *(methods or [])] or None}
     fid = fid or (paper is not None and paper.fid)
     files = {"out": out, "lpips": lpips, "inception": inception}
-    engine = choose_engine(ray, workers, gpu_share, device) if ray or workers else None
+    check_out_folder(out)
+    for name, one in product(fields["methods"] or (), fields["sizes"] or (None,)):
+        check_reduction(model, one, method_named(name).loaded().reduction)
     try:
-        run = evaluate(model, fid=fid, engine=engine, device=device, dtype=dtype, **files, **fields)
-    except KeyboardInterrupt:
-        typer.echo(f"Interrupted. What is drawn is in {out}: the same command continues it.", err=True)
-        raise typer.Exit(130) from None
+        run = evaluate(model, fid=fid, engine=cluster.cluster(device), device=device, dtype=dtype, **files, **fields)
+    except KeyboardInterrupt as ended:
+        raise type(ended)(f"What is drawn is in {out}: the same command continues it.") from None
     typer.echo((paper.render if paper else closeness_table)(run))
     typer.echo(f"\nDense is full attention. {THRESHOLDS}")
     typer.echo(f"Pictures: {out / 'pictures'}\nNext: todome report {out}")

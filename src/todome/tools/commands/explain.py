@@ -32,8 +32,11 @@ def explain(
     with progress_bar() as bar:
         bar.doing(f"Loading {model}")
         from ..measuring.explanation import explain
-        from ..measuring.subjects import open_subject, own_size
+        from ..measuring.subjects import ARCHITECTURES, open_subject, own_size
+        from ..unopened import check_reduction
 
+        if model not in ARCHITECTURES:
+            check_reduction(model, asked, reduction)
         target = open_subject(model, device, dtype, loras=lora or (), vae=vae)
         width, height = asked or own_size(target)
         bar.doing(f"Measuring {model} at {width}x{height}")

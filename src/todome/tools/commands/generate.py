@@ -9,62 +9,24 @@ from typing import Annotated, Any
 import typer
 
 from ...errors import NothingToReduce
+from ..metadata import settings_of
 from ..pipelines import EMBEDDED, MULTIPLE, check_sides, format_size
-from .options import (
-    Dense,
-    Device,
-    Dtype,
-    Factors,
-    Guidance,
-    Loras,
-    Model,
-    Negative,
-    OneSize,
-    PhaseName,
-    PlanFile,
-    Ratios,
-    SchedulerName,
-    Start,
-    Steps,
-    Stop,
-    Vae,
-    by_default,
-    chosen_settings,
-    drawing_option,
-    machine_option,
-    without_none,
-)
+from ..settings import Settings, recommended_settings
+from .options import PictureOptions, drawing_option, machine_option, with_groups
 
 AGAIN = "Make this picture of todome's again; other options change it. Asks before it opens files that it names."
-SEED = "The same seed gives the same picture." + by_default(0)
-FORCE = "Overwrite what is there; draw even what seems too large for the memory."
+FORCE = "Overwrite what is there."
 TEXTS = 100_000  # bytes of a file beside its pixels
 
 
+@with_groups
 def generate(
     prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="What to draw. May be empty.")] = None,
     *,
     like: Annotated[Path | None, drawing_option(metavar="FILE.png", help=AGAIN)] = None,
-    negative: Negative = None,
-    size: OneSize = None,
-    steps: Steps = None,
-    guidance: Guidance = None,
-    scheduler: SchedulerName = None,
-    seed: Annotated[int | None, drawing_option(help=SEED)] = None,
+    picture: PictureOptions,
     count: Annotated[int, drawing_option(min=1, help="How many, with seeds SEED, SEED + 1, ...")] = 1,
-    model: Model = None,
-    lora: Loras = None,
-    vae: Vae = None,
-    factor: Factors = None,
-    ratio: Ratios = None,
-    plan: PlanFile = None,
-    dense: Dense = False,
-    phase: PhaseName = None,
-    start: Start = None,
-    stop: Stop = None,
     out: Annotated[Path, machine_option("--out", "-o", metavar="FILE.png", help="The file to write.")],
-    device: Device = None,
-    dtype: Dtype = None,
     force: Annotated[bool, machine_option("--force", help=FORCE)] = False,
 ) -> None:
     """Makes a picture from a PROMPT, with attention on fewer tokens.
@@ -74,45 +36,22 @@ def generate(
     [dim]todome generate "a red tulip" -o tulip.png[/dim]
     [dim]todome generate "a tower" --model sd15.safetensors --lora ink.safetensors:0.8 --size 768x512 -o a.png[/dim]
     """
-    from ..generate import recommended_settings, settings_of
-
     if prompt is None and like is None:
         raise typer.BadParameter("Say what to draw, or name a picture to make again with --like.", param_hint="PROMPT")
-    base = replace(settings_of(like), device="auto") if like else recommended_settings(model or EMBEDDED)
-    weights = {"model": model, "loras": lora and tuple(lora), "vae": vae}
+    base = replace(settings_of(like), device="auto") if like else recommended_settings(picture.model or EMBEDDED)
     if like:
-        confirm_files(base, weights, like)
-    settings = chosen_settings(
-        base,
-        factor=factor,
-        ratio=ratio,
-        plan=plan,
-        dense=dense,
-        rest=without_none(phase=phase, start=start, stop=stop),
-        size=size,
-        lora=lora,
-        prompt=prompt,
-        negative=negative,
-        seed=seed,
-        steps=steps,
-        guidance=guidance,
-        scheduler=scheduler,
-        model=model,
-        vae=vae,
-        device=device,
-        dtype=dtype,
-    )
+        confirm_files(base, picture, like)
+    settings = picture.settings(base if prompt is None else replace(base, prompt=prompt))
     outs = picture_files(out, count)
     check_all(settings, outs, force)
     save(settings, outs, force)
 
 
-def confirm_files(base: Any, given: dict[str, Any], like: Path) -> None:
+def confirm_files(base: Settings, given: PictureOptions, like: Path) -> None:
     """Asks before files are opened that a picture names, which may come from anywhere, and not the user."""
     model = [] if base.model == EMBEDDED else [base.model]
     named = {"model": model, "lora": base.loras, "vae": [base.vae] if base.vae else []}
-    unasked = [(name, file) for name, files in named.items() for file in files]
-    unasked = [(name, file) for name, file in unasked if given["loras" if name == "lora" else name] is None]
+    unasked = [(name, file) for name, files in named.items() if getattr(given, name) is None for file in files]
     if not unasked:
         return
     files = " and ".join(f"the {name} {file!r}" for name, file in unasked)
@@ -123,7 +62,7 @@ def confirm_files(base: Any, given: dict[str, Any], like: Path) -> None:
     typer.confirm(f"{str(like)!r} names {files}. Use {'them' if len(unasked) > 1 else 'it'}?", abort=True, err=True)
 
 
-def check_all(settings: Any, outs: list[Path], force: bool) -> None:
+def check_all(settings: Settings, outs: list[Path], force: bool) -> None:
     """Refuses what cannot work, as far as it can be known before a model is opened."""
     from ..files import check_out, check_room
 
@@ -132,40 +71,39 @@ def check_all(settings: Any, outs: list[Path], force: bool) -> None:
     if settings.size:
         check_sides(settings.size, MULTIPLE)
     check_room(outs[0].parent, len(outs) * picture_bytes(settings))
-    check_target(settings, force)
+    check_target(settings)
 
 
-def picture_bytes(settings: Any) -> int:
+def picture_bytes(settings: Settings) -> int:
     """Bytes that the file of a picture takes at the most; without a size, which the model knows, those of its texts."""
     width, height = settings.size or (0, 0)
     return 3 * width * height + TEXTS
 
 
-def check_target(settings: Any, force: bool) -> None:
-    """Refuses a device, a model, LoRAs or a VAE that cannot be used here, and what is too large for the memory."""
+def check_target(settings: Settings) -> None:
+    """Refuses a device, a model, LoRAs, a VAE or a reduction that cannot be used here."""
     from ..checkpoints.opening import check_parts
     from ..devices import reachable_device, torch_dtype
-    from ..memory import check_memory
     from ..pipelines import find_model
+    from ..progress import doing
+    from ..unopened import check_reduction
 
     device = reachable_device(settings.device)
-    dtype = torch_dtype(settings.dtype, device)
+    torch_dtype(settings.dtype, device)
     check_parts(settings.loras, settings.vae)
     find_model(settings.model)
-    if not force:
-        check_memory(settings.model, settings.size, device, dtype)
+    with doing(f"Loading {settings.model}"):  # diffusers, to begin with
+        check_reduction(settings.model, settings.size, settings.reduction)
 
 
-def save(settings: Any, outs: list[Path], force: bool) -> None:
+def save(settings: Settings, outs: list[Path], force: bool) -> None:
     """A picture for each file, with one seed after the other. On Ctrl+C says which are there."""
     before = written_at(outs)
     try:
         typer.echo(draw_all(settings, outs, force))
-    except KeyboardInterrupt:
-        kept = [out for out, when in written_at(outs).items() if when != before.get(out)]
-        files = ", ".join(map(str, kept))
-        typer.echo(f"Interrupted. Kept: {files}." if kept else "Interrupted. No picture was finished.", err=True)
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as ended:
+        kept = [str(out) for out, when in written_at(outs).items() if when != before.get(out)]
+        raise type(ended)(f"Kept: {', '.join(kept)}." if kept else "No picture was finished.") from None
 
 
 def written_at(outs: list[Path]) -> dict[Path, int]:
@@ -173,7 +111,7 @@ def written_at(outs: list[Path]) -> dict[Path, int]:
     return {out: out.stat().st_mtime_ns for out in outs if out.exists()}
 
 
-def draw_all(settings: Any, outs: list[Path], force: bool) -> str:
+def draw_all(settings: Settings, outs: list[Path], force: bool) -> str:
     """Draws and writes the pictures. Returns what was reduced."""
     from ..progress import progress_bar
 

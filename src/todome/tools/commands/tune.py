@@ -1,5 +1,6 @@
 """`todome tune`: a plan for a model, a size and a budget, measured here."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,20 +14,18 @@ from .options import (
     DEVICE,
     DTYPE,
     MODEL,
+    EngineOptions,
     Guidance,
     Loras,
     OneSize,
-    Ray,
     SchedulerName,
-    Share,
     Vae,
-    Workers,
     by_default,
-    choose_engine,
     drawing_option,
     machine_option,
     measure_option,
     parse_size,
+    with_groups,
 )
 
 KEEP = "The fastest plan whose pictures keep at least so many dB to full attention: from 45 no difference is visible."
@@ -37,6 +36,7 @@ HELD_OUT = "Pictures of other prompts, to choose plans with; as many more check 
 RUN = "A folder that keeps every measurement: the same command goes on." + by_default("PLAN.tune")
 
 
+@with_groups
 def tune(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)] = EMBEDDED,
     *,
@@ -58,9 +58,7 @@ def tune(
     run: Annotated[Path | None, machine_option(metavar="FOLDER", help=RUN)] = None,
     device: Annotated[str, machine_option(metavar="NAME", help=DEVICE)] = "auto",
     dtype: Annotated[str, machine_option(metavar="NAME", help=DTYPE)] = "auto",
-    ray: Ray = None,
-    workers: Workers = None,
-    gpu_share: Share = 1.0,
+    cluster: EngineOptions,
     force: Annotated[bool, machine_option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Finds how much a MODEL can be reduced within a budget, layer by layer, on this machine.
@@ -70,35 +68,40 @@ def tune(
 
     [dim]todome tune --keep 40 --size 256x256 -o plan.json[/dim]
     """
-    from ..files import check_out
+    from ..files import check_out, check_out_folder
     from ..tuning.tuner import tune
 
     if (keep is None) == (faster is None):
         raise typer.BadParameter("Say how close, or how fast, and not both.", param_hint="--keep or --faster")
     check_out(out, ending=".json", force=force)
     folder, sides = run or out.with_suffix(".tune"), parse_size(size)
+    check_out_folder(folder, "run")
     width, height = sides or (None, None)
     drawing = {"steps": steps, "guidance": guidance, "scheduler": scheduler, "seed": seed, "batch": batch}
     counts = {"calibration": calibration, "held_out": held_out, "minutes": minutes}
     words = read_prompts(prompts) if prompts else None
     machine = {"device": device, "dtype": dtype, "progress": sys.stderr.isatty(), "out": folder}
-    machine |= {"loras": lora or (), "vae": vae}
-    if ray is not None or workers is not None:
-        machine["engine"] = choose_engine(ray, workers, gpu_share, device)
+    machine |= {"loras": lora or (), "vae": vae, "engine": cluster.cluster(device)}
     try:
         plan = tune(model, words, height=height, width=width, keep=keep, faster=faster, **drawing, **counts, **machine)
-    except KeyboardInterrupt:
-        typer.echo(f"Interrupted. What was measured is in {folder}: the same command goes on.", err=True)
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as ended:
+        raise type(ended)(f"What was measured is in {folder}: the same command goes on.") from None
     plan.save(out)
-    show(plan, out)
+    show(plan, out, model)
 
 
-def show(plan: Plan, out: Path) -> None:
-    """The layers that are reduced, what was found, and what to do with it."""
+def show(plan: Plan, out: Path, model: str) -> None:
+    """The layers that are reduced, what was found, and what to do with it; where that gains nothing, what instead."""
     for name, layer in plan.layers.items():
         if max(layer.factor, layer.later) > 1:
             then = f", then {layer.later:g}" if layer.later != layer.factor else ""
             typer.echo(f"{name}: factor {layer.factor:g}{then}")
     typer.echo(plan.measured["verdict"])
-    typer.echo(f'Plan: {out}\nNext: todome generate "..." --plan {out} -o picture.png')
+    if all(max(layer.factor, layer.later) == 1 for layer in plan.layers.values()):
+        typer.echo(f"All layers stay dense (full attention): there is no plan to use. {out} holds what was measured.")
+        return
+    control, use = plan.measured.get("control"), f"--plan {out}"
+    if control and control["psnr"] > plan.measured["psnr"]:
+        use = f"--dense --steps {control['steps']}"
+    own = "" if model == EMBEDDED else f"--model {shlex.quote(model)} "
+    typer.echo(f'Plan: {out}\nNext: todome generate "..." {own}{use} -o picture.png')

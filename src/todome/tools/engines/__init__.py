@@ -19,8 +19,6 @@ class Place(NamedTuple):
 class Worker(Protocol):
     """The work on one item. It is copied to its place before it is opened, so it must be small until then."""
 
-    needs_gpu: bool  # whether it gets a GPU to itself where there are some
-
     def open(self, place: Place) -> None:
         """Called once, before the first item: here pipelines are opened."""
         ...

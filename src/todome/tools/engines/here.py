@@ -2,17 +2,14 @@
 
 import copy
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from queue import SimpleQueue
-from threading import Event, Lock
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from threading import Lock, local
 from typing import Any
 
 import torch
 
 from . import Place, Worker
-
-OPENING = Lock()  # what opens pipelines sets for a moment how talkative diffusers is
 
 
 class Here:
@@ -25,7 +22,8 @@ class Here:
 
     def run(self, worker: Worker, items: Sequence[Any], title: str) -> Iterator[Any]:
         if items and len(self.places) == 1:
-            yield from run_in_turn(worker, items, self.places[0])
+            with opened(worker, self.places[0]):
+                yield from map(worker.work, items)
         elif items:
             yield from run_in_threads(worker, items, self.places)
 
@@ -38,45 +36,27 @@ def devices_here(device: str) -> list[str]:
 
 @contextmanager
 def opened(worker: Worker, place: Place) -> Iterator[Worker]:
-    with OPENING:
-        worker.open(place)
+    worker.open(place)
     try:
         yield worker
     finally:
         worker.close()
 
 
-def run_in_turn(worker: Worker, items: Sequence[Any], place: Place) -> Iterator[Any]:
-    with opened(worker, place):
-        for item in items:
-            yield worker.work(item)
-
-
 def run_in_threads(worker: Worker, items: Sequence[Any], places: Sequence[Place]) -> Iterator[Any]:
-    """Threads take the next item when they are done with one. An error in any of them ends all."""
-    left, done, stop = iter(items), SimpleQueue[tuple[Any, BaseException | None]](), Event()
-    taking = Lock()
+    """Threads, each with a worker of its own, take the next item when they are done with one. An error ends all."""
+    free, mine, opening = list(places), local(), Lock()  # what opens pipelines sets for a moment how diffusers logs
 
-    def serve(place: Place) -> None:
-        try:
-            with opened(copy.copy(worker), place) as mine:
-                while not stop.is_set():
-                    with taking:
-                        item = next(left, stop)
-                    if item is stop:
-                        return
-                    done.put((mine.work(item), None))
-        except BaseException as error:  # to be raised where it is seen
-            done.put((None, error))
+    def work(item: Any) -> Any:
+        if not hasattr(mine, "worker"):
+            with opening:
+                mine.worker = workers.enter_context(opened(copy.copy(worker), free.pop(0)))
+        return mine.worker.work(item)
 
-    with ThreadPoolExecutor(len(places)) as pool:
+    with ExitStack() as workers:
+        pool = ThreadPoolExecutor(len(places))
         try:
-            for place in places:
-                pool.submit(serve, place)
-            for _ in items:
-                result, error = done.get()
-                if error is not None:
-                    raise error
-                yield result
+            for done in as_completed([pool.submit(work, item) for item in items]):
+                yield done.result()
         finally:
-            stop.set()
+            pool.shutdown(cancel_futures=True)

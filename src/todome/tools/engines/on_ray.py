@@ -52,13 +52,13 @@ class OnRay:
     ) -> None:
         self.workers, self.gpu_share, self.device = workers, gpu_share, device
         connect(address)
-        self.pool(needs_gpu=True)  # what cannot work is said now
+        self.pool()  # what cannot work is said now
 
-    def pool(self, needs_gpu: bool) -> Pool:
+    def pool(self) -> Pool:
         import ray
 
         found = ray.cluster_resources()
-        gpus = self.gpu_share if needs_gpu and found.get("GPU") and self.device != "cpu" else 0.0
+        gpus = self.gpu_share if found.get("GPU") and self.device != "cpu" else 0.0
         places = int(found.get("GPU", 0) / gpus) if gpus else sum(node["Alive"] for node in ray.nodes())
         least, most = self.workers or (places, places)
         if gpus and least > places:
@@ -74,7 +74,7 @@ class OnRay:
             return
         import ray.data
 
-        pool, context = self.pool(worker.needs_gpu), ray.data.DataContext.get_current()
+        pool, context = self.pool(), ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # its import has set it
         least, most = (min(len(items), number) for number in (pool.least, pool.most))

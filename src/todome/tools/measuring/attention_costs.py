@@ -1,7 +1,6 @@
 """Timing of a denoiser with fewer keys: what attention over the keys of each level takes of a step."""
 
 import math
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -11,12 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 from ...patch import apply
 from ...reductions import Downsample, Level, Reduction
 from ...tokens.grid import Grid
-from ..timing import captured, timed
+from ..timing import Timing, captured
 from .subjects import DenoiserCall
 
-PATIENCE = 4.0  # seconds after which no further round of measuring begins
-LEAST_ROUNDS, MOST_ROUNDS = 2, 5
-ENOUGH = 100.0  # milliseconds of calls, in each round
 Preparation: TypeAlias = Callable[[DenoiserCall], Callable[[], Any]]
 
 
@@ -59,13 +55,13 @@ def levels_after_call(call: DenoiserCall, reduction: Downsample) -> list[Level]:
 class AttentionCosts:
     """How much faster a step is reduced, and with next to no keys at a level, than dense."""
 
-    def __init__(self, call: DenoiserCall, reduction: Downsample, levels: Sequence[LevelCost]) -> None:
+    def __init__(self, call: DenoiserCall, reduction: Downsample, levels: Sequence[LevelCost], timing: Timing) -> None:
         self.levels = levels
         self.bound = self.without_keys([level for level in levels if level.kept < level.keys])
         bounds = [self.without_keys([level]) for level in levels]
         reductions = list(dict.fromkeys([reduction, self.bound, *bounds]))
-        self.eager = step_times(call, reductions, lambda call: call)
-        self.own = step_times(call, reductions, captured) if call.device.type == "cuda" else self.eager
+        self.eager = step_times(call, reductions, lambda call: call, timing)
+        self.own = step_times(call, reductions, captured, timing) if call.device.type == "cuda" else self.eager
 
     def without_keys(self, levels: Sequence[LevelCost]) -> Downsample:
         """One key in the largest square that fits each of these levels: what no reduction of keys can beat."""
@@ -83,23 +79,12 @@ class StepTimes(NamedTuple):
     speedups: Mapping[Reduction, float]
 
 
-def step_times(
-    call: DenoiserCall,
-    reductions: Sequence[Reduction],
-    prepare: Preparation,
-    patience: float = PATIENCE,
-    rounds: int = MOST_ROUNDS,
-) -> StepTimes:
-    """In rounds, as many as patience allows. The shortest time of each counts: others were disturbed by something."""
+def step_times(call: DenoiserCall, reductions: Sequence[Reduction], prepare: Preparation, timing: Timing) -> StepTimes:
+    """The shortest time of each counts: others were disturbed by something."""
     times: dict[Reduction | None, list[float]] = {reduction: [] for reduction in [None, *reductions]}
-    _, once = timed(call, call.device, 2)
-    calls, began = max(1, int(ENOUGH / once)), time.perf_counter()
-    for done in range(rounds):
-        if done >= LEAST_ROUNDS and time.perf_counter() - began > patience:
-            break
-        for reduction, found in times.items():
-            with nullcontext() if reduction is None else apply(call.model, reduction):
-                found.append(min(timed(prepare(call), call.device, calls)))
+    for reduction in timing.turns(list(times)):
+        with nullcontext() if reduction is None else apply(call.model, reduction):
+            times[reduction].append(min(timing.milliseconds(prepare(call), call.device)))
     dense = min(times[None])
     ratios = {one: dense / min(times[one]) for one in reductions}
     return StepTimes(dense, max(times[None]) / dense - 1, ratios)

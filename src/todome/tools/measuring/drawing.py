@@ -24,7 +24,7 @@ from ..machine import about
 from ..pictures import write_png
 from ..pipelines import Size, check_size, format_size
 from ..schedulers import sampler_title, use_scheduler
-from ..stopwatch import now
+from ..timing import now
 from .comparing import InceptionFile, features, picture_batches, save_features
 from .methods import Method, method_named
 from .runs import EvaluationPlan, features_path, picture_path, times_path, write_json
@@ -201,8 +201,6 @@ class PictureWorker:
 
     A method stays on the pipeline from batch to batch: a compiled one would be compiled again.
     """
-
-    needs_gpu = True
 
     def __init__(self, maker: PictureMaker, inception: InceptionFile | None = None) -> None:
         self.maker, self.inception = maker, inception

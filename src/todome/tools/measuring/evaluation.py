@@ -22,6 +22,7 @@ from ...errors import invalid_value
 from ...patch import is_pipeline
 from ..engines import Engine
 from ..engines.here import Here
+from ..files import check_out_folder
 from ..pipelines import EMBEDDED, check_text_to_image
 from ..settings import Settings, recommended_settings
 from ..suspending import suspended
@@ -152,6 +153,7 @@ def carry_out(
         allowed = "the folder of a pipeline or a hub id, with an engine in other processes"
         raise invalid_value("model", type(pipe).__name__, allowed, "Name what each of them is to open", TypeError)
     fid, folder = fid or plan.real is not None, Path(out)
+    check_run_folder(folder)
     with nullcontext() if pipe is None else suspended(pipe):
         maker = PictureMaker(checked_plan(plan, fid), folder, pipe, device, dtype)
         (known,) = engine.run(PictureWorker(maker), [None], "todome eval: which machine?")
@@ -181,6 +183,14 @@ def checked_plan(plan: EvaluationPlan, fid: bool) -> EvaluationPlan:
     return replace(plan, methods=[method.name for method in methods_named(plan.methods)])
 
 
+def check_run_folder(folder: Path) -> None:
+    """Refuses a folder of something else, and one that cannot be written, before a model is opened."""
+    check_out_folder(folder)
+    if folder.exists() and any(folder.iterdir()) and not (folder / "run.json").is_file():
+        allowed = "a new folder, or that of an evaluation"
+        raise invalid_value("out", str(folder), allowed, "Choose another name", FileExistsError)
+
+
 def open_run(folder: Path, plan: EvaluationPlan, machine: Found) -> tuple[EvaluationPlan, Found]:
     """What run.json holds from now on: of a new run, or of one that goes on because something of it is drawn."""
     path = folder / "run.json"
@@ -193,10 +203,6 @@ def open_run(folder: Path, plan: EvaluationPlan, machine: Found) -> tuple[Evalua
             check_same(f"the plan of {name}", tuned[name], found["tuned"][name], path)
         check_machine(found["about"], machine, path)
         machine = found["about"]
-    elif not path.is_file() and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise invalid_value(
-            "out", str(folder), "a new folder, or that of an evaluation", "Choose another name", FileExistsError
-        )
     write_json(path, {"plan": asdict(plan), "about": machine, **({"tuned": tuned} if tuned else {})})
     return plan, machine
 

@@ -11,7 +11,7 @@ from ...tokens.grid import smallest_factor
 from ..machine import chip
 from ..pipelines import Size, format_size
 from ..suspending import suspended
-from ..timing import measuring
+from ..timing import Timing, measuring
 from .attention_costs import AttentionCosts, LevelCost, reduced_levels
 from .subjects import denoiser_call
 
@@ -129,7 +129,13 @@ def line_of(level: LevelCost) -> str:
 
 
 def explain(
-    target: Any, height: int, width: int, reduction: Downsample | None = None, *, name: str | None = None
+    target: Any,
+    height: int,
+    width: int,
+    reduction: Downsample | None = None,
+    *,
+    name: str | None = None,
+    timing: Timing = Timing(),  # noqa: B008
 ) -> Explanation:
     """Measures, in a few seconds, what attention over the keys of each level costs and what a reduction gains here.
 
@@ -140,6 +146,7 @@ def explain(
         reduction: `Downsample("auto")` unless given. Where that would leave this size dense, `Downsample(2)` is
             measured, and the verdict says so.
         name: What to call the model; its class unless given.
+        timing: How long is measured, a `todome.tools.timing.Timing`.
     """
     check_downsample(reduction)
     with suspended(target), measuring():
@@ -148,7 +155,7 @@ def explain(
         by_default = reduction is not None or any(level.kept < level.keys for level in levels)
         chosen = (reduction or Downsample()) if by_default else Downsample(2)
         levels = levels if by_default else reduced_levels(call, chosen)
-        costs = AttentionCosts(call, chosen, levels)
+        costs = AttentionCosts(call, chosen, levels, timing)
     return Explanation(
         model=name or type(target).__name__,
         size=(width, height),

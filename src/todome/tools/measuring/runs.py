@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import invalid_value
-from ..files import atomic_write
+from ..files import atomic_write, inside
 from ..pipelines import EMBEDDED, Size, format_size
 
 
@@ -88,15 +88,15 @@ class Evaluation:
 
 
 def picture_path(folder: Path, size: Size, method: str, i: int) -> Path:
-    return folder / "pictures" / format_size(size) / file_name(method) / f"{i:05d}.png"
+    return inside(folder, f"pictures/{format_size(size)}/{file_name(method)}/{i:05d}.png", "picture")
 
 
 def times_path(folder: Path, size: Size, method: str) -> Path:
-    return folder / "times" / format_size(size) / f"{file_name(method)}.json"
+    return inside(folder, f"times/{format_size(size)}/{file_name(method)}.json", "times")
 
 
 def features_path(folder: Path, size: Size, method: str) -> Path:
-    return folder / "features" / format_size(size) / f"{file_name(method)}.safetensors"
+    return inside(folder, f"features/{format_size(size)}/{file_name(method)}.safetensors", "features")
 
 
 def file_name(method: str) -> str:

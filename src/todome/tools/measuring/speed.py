@@ -1,6 +1,7 @@
 """`todome.bench`: the time of one denoiser call with each method, in rounds, every method once in each of them."""
 
 import json
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,11 +16,11 @@ from tqdm import tqdm
 from ...errors import invalid_value
 from ...patch import denoisers, is_pipeline
 from ..devices import explain_out_of_memory
+from ..files import check_out_file
 from ..machine import about
 from ..pipelines import EMBEDDED, Size, format_size
-from ..stopwatch import now
 from ..suspending import suspended
-from ..timing import MODES, Mode, captured, measuring, milliseconds, peak_mib, settle, spread
+from ..timing import MODES, Mode, Timing, captured, measuring, now, peak_mib, settle, spread
 from .methods import Method, methods_named, usual_methods
 from .peers import StepKind
 from .runs import write_json
@@ -136,6 +137,8 @@ def bench(
     sizes, methods = sizes or usual_sizes(model), methods or usual_methods(model)
     chosen = [check_timeable(method.loaded()) for method in methods_named(methods)]
     check_modes(modes)
+    if out is not None:
+        check_out_file(Path(out))
     target = open_subject(model, device, dtype, loras=loras, vae=vae) if isinstance(model, str) else model
     called = name or (
         " + ".join([model, *loras, *filter(None, [vae])]) if isinstance(model, str) else type(model).__name__
@@ -143,12 +146,12 @@ def bench(
     cases = [BenchCase(called, size, count, mode) for size in sizes for count in pictures for mode in modes]
     found = without_changed_plans(results_so_far(out, target, steps), chosen)
     left = [case for case in cases if is_missing(found, case, chosen)]
-    turns = len(left) * rounds * (len(chosen) + 1)
+    turns, timing = len(left) * rounds * (len(chosen) + 1), Timing(seconds, rounds, patience=math.inf)
     with suspended(target), tqdm(total=turns, disable=not progress, leave=False) as bar:
         for case in left:
             bar.set_description(f"{case.model} {format_size(case.size)}, {case.pictures} at once, {case.mode}")
             both = methods_named([method.name for method in chosen] + found.methods(case))  # nothing is lost
-            rows = CaseTimer(target, case, steps, seconds, bar).run(both, rounds)
+            rows = CaseTimer(target, case, steps, timing).run(both, bar.update)
             found = replace(found, rows=[*(row for row in found.rows if row.case != case), *rows])
             if out is not None:
                 write_json(Path(out), asdict(found))
@@ -217,8 +220,8 @@ def is_missing(found: Bench, case: BenchCase, methods: Sequence[Method]) -> bool
 class CaseTimer:
     """Timer of the methods on one case, round by round."""
 
-    def __init__(self, target: Any, case: BenchCase, steps: int, seconds: float, bar: Any) -> None:
-        self.case, self.steps, self.seconds, self.bar = case, steps, seconds, bar
+    def __init__(self, target: Any, case: BenchCase, steps: int, timing: Timing) -> None:
+        self.case, self.steps, self.timing = case, steps, timing
         self.call = denoiser_call(target, case.size, case.pictures)
         self.rest = seconds_beside_denoiser(target, case) if is_pipeline(target) else 0.0
         self.device = self.call.device
@@ -228,16 +231,15 @@ class CaseTimer:
         self.dense_replay: Callable[[], Any] | None = None
         self.notes: dict[str, str] = {}
 
-    def run(self, methods: Sequence[Method], rounds: int) -> list[BenchRow]:
+    def run(self, methods: Sequence[Method], after_turn: Callable[[], Any] = lambda: None) -> list[BenchRow]:
         turns = [(method.name, method) for method in methods] + [(AGAIN, methods[0])]
         with measuring():
             with suppress(torch.OutOfMemoryError):  # of dense, which is noted when its turn comes
                 settle(self.call, self.device)
-            for _ in range(rounds):
-                for name, method in turns:
-                    if name not in self.notes:
-                        self.measure(name, method)
-                    self.bar.update()
+            for name, method in self.timing.turns(turns):
+                if name not in self.notes:
+                    self.measure(name, method)
+                after_turn()
         return [self.row(method.name) for method in methods]
 
     def measure(self, name: str, method: Method) -> None:
@@ -263,11 +265,10 @@ class CaseTimer:
 
     def mean_ms(self, kinds: Sequence[StepKind], method: Method) -> float:
         """Of a call: kinds of steps that cost different times count by how many of each there are."""
-        total = 0.0
+        timing, total = replace(self.timing, seconds=self.timing.seconds / len(kinds)), 0.0
         for kind in kinds:
             kind.begin()
-            call = self.prepared_call(method)
-            total += kind.share * statistics.median(milliseconds(call, self.device, self.seconds / len(kinds)))
+            total += kind.share * statistics.median(timing.milliseconds(self.prepared_call(method), self.device))
         return total
 
     def graphs_made(self) -> int:

@@ -34,8 +34,6 @@ class Drawing(NamedTuple):
 class ErrorWorker:
     """Worker that draws with a method and dense, and says how much each picture differs."""
 
-    needs_gpu = True
-
     def __init__(self, maker: PictureMaker) -> None:
         self.maker = maker
         self.dense: dict[Drawing, Tensor] = {}

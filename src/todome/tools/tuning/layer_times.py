@@ -10,10 +10,10 @@ from ...reductions import Downsample, Reduction
 from ...tokens.grid import Grid
 from ..measuring.attention_costs import LevelCost, step_times
 from ..measuring.subjects import DenoiserCall
-from ..timing import captured
+from ..timing import Timing, captured
 from .layers import Choices, Factors, TunedLayers
 
-PATIENCE, ROUNDS = 30.0, 30  # seconds and rounds of timing, at most: everything is chosen by it
+TIMING = Timing(rounds=30, patience=30.0)  # everything is chosen by it
 FACTORS = (2, 4, 3, 6, 1.5)  # that layers may have, in the order in which they are tried
 LARGE, LEAST_KEYS = 4, 1024  # factors above this are tried where they leave so many keys
 
@@ -41,13 +41,13 @@ class LayerTimes(NamedTuple):
         return 1 / (1 - min(sum(map(self.most, layers.levels.values())), 0.95))
 
 
-def time_levels(call: DenoiserCall, levels: Sequence[LevelCost], patience: float = PATIENCE) -> dict[str, Any]:
+def time_levels(call: DenoiserCall, levels: Sequence[LevelCost], timing: Timing = TIMING) -> dict[str, Any]:
     """Speed-up of every level at every factor that it bears, as records keep it."""
     wanted = [(one, factor) for one in levels for factor in FACTORS if is_worth_trying(factor, one.grid)]
     reductions: dict[Reduction, tuple[int, float]] = {
         Downsample([factor if other is one else 1 for other in levels]): (one.level, factor) for one, factor in wanted
     }
-    found = step_times(call, list(reductions), preparation(call), patience, ROUNDS)
+    found = step_times(call, list(reductions), preparation(call), timing)
     rows = [[*reductions[one], speedup] for one, speedup in found.speedups.items()]
     return {"ms": found.ms, "noise": found.noise, "speedups": rows}
 
@@ -77,10 +77,10 @@ def never_falling(values: Sequence[float]) -> list[float]:
     return [fmean(block) for block in blocks for _ in block]
 
 
-def time_plan(call: DenoiserCall, plan: Plan, patience: float = PATIENCE) -> dict[str, float]:
+def time_plan(call: DenoiserCall, plan: Plan, timing: Timing = TIMING) -> dict[str, float]:
     """How much faster than dense a run with this plan is: its two parts are timed, as flat plans."""
     parts = [plan.part(late) for late in (False, True)]
-    found = step_times(call, list(dict.fromkeys(parts)), preparation(call), patience, ROUNDS)
+    found = step_times(call, list(dict.fromkeys(parts)), preparation(call), timing)
     shares = (plan.switch, 1 - plan.switch)
     time = sum(share / found.speedups[part] for share, part in zip(shares, parts, strict=True))
     return {"speedup": 1 / time, "noise": found.noise}

@@ -52,10 +52,10 @@ class Records:
 
     def _append(self, line: str) -> None:
         if self.path is not None:
-            with self.path.open("a+", encoding="utf-8") as file:
-                file.seek(0)
-                whole = not (text := file.read()) or text.endswith("\n")
-                file.write(f"{'' if whole else chr(10)}{line}\n")
+            with self.path.open("ab+") as file:
+                file.seek(max(0, file.tell() - 1))
+                cut_off = file.read(1) not in (b"", b"\n")
+                file.write(b"\n" * cut_off + f"{line}\n".encode())
 
 
 def key_of(what: Mapping[str, Any]) -> str:

@@ -17,10 +17,11 @@ from .drawings import Drawings
 from .goal import Goal
 from .layer_times import LayerTimes
 from .layers import DENSE, Choices, TunedLayers
+from .options import Options
 from .records import Records
-from .sensitivity import WORTH, Sensitivity
+from .sensitivity import Sensitivity
 
-LEAST_ROUNDS, ROUNDS = 2, 7  # of drawing and choosing again: the first tells the scale of the errors
+LEAST_ROUNDS = 2  # of drawing and choosing again: the first tells the scale of the errors
 NEARBY, TRIED = 1.1, 30  # times the likeliest error, where its choice was drawn before, and how often
 MARGIN = 1.05  # times the error that is expected: half of the plans would miss the budget without it
 FASTER = 1.002  # times as fast as the best plan so far, that another is worth drawing
@@ -58,6 +59,7 @@ class Search:
     drawings: Drawings
     records: Records
     time_plan: Callable[[Plan], dict[str, float]]
+    options: Options = field(default_factory=Options)
     trials: list[Trial] = field(default_factory=list)
 
     def run(self, goal: Goal, may_go_on: Callable[[], bool]) -> Trial | None:
@@ -67,7 +69,7 @@ class Search:
         if not self.is_measured():
             following, least = partial(self.next_uniform, goal), 0
         choices = following(None)
-        while choices and len(self.trials) < ROUNDS and (len(self.trials) < least or may_go_on()):
+        while choices and len(self.trials) < self.options.rounds and (len(self.trials) < least or may_go_on()):
             self.trials.append(self.draw(choices))
             choices = following(self.trials[-1])
         # those of other budgets only now: if they led the search, the same call again would draw other plans
@@ -197,7 +199,7 @@ class Search:
 
     def uniform_choices(self) -> list[Choices]:
         """One factor for each level, ever larger: for the level that saves most first, then for the next one too."""
-        worth = sorted({level for level, _ in self.times.saved if self.times.most(level) >= WORTH})
+        worth = sorted({level for level, _ in self.times.saved if self.times.most(level) >= self.options.worth})
         worth.sort(key=lambda level: -self.times.most(level) * len(self.layers.at_level(level)))
         found: list[Choices] = [{}]
         for level in worth:
@@ -215,7 +217,7 @@ class Search:
         return self.sensitivity.error(name, factors) or 0.0
 
     def everywhere(self, factor: float) -> Choices:
-        worth = [name for name, level in self.layers.levels.items() if self.times.most(level) >= WORTH]
+        worth = [name for name, level in self.layers.levels.items() if self.times.most(level) >= self.options.worth]
         known = [name for name in worth if (self.layers.levels[name], factor) in self.times.saved]
         return dict.fromkeys(known, (factor, factor))
 

@@ -13,8 +13,6 @@ from .layer_times import FACTORS, LayerTimes
 from .layers import DENSE, Choices, Factors, TunedLayers
 from .records import Records
 
-WORTH = 0.005  # of a step's time that a layer must be able to save to be considered
-
 
 class Probe(NamedTuple):
     """One drawing: a layer that is reduced in one half of the run."""
@@ -50,15 +48,15 @@ class Sensitivity:
         return [DENSE, *(pair for pair in pairs if pair != DENSE and self.error(layer, pair) is not None)]
 
 
-def probes(layers: TunedLayers, times: LayerTimes) -> list[Probe]:
+def probes(layers: TunedLayers, times: LayerTimes, worth: float) -> list[Probe]:
     """What is to be drawn, the most telling first: one factor after the other, of the layers that save most."""
-    worth = [name for name, level in layers.levels.items() if times.most(level) >= WORTH]
-    worth.sort(key=lambda name: -times.most(layers.levels[name]))
+    names = [name for name, level in layers.levels.items() if times.most(level) >= worth]
+    names.sort(key=lambda name: -times.most(layers.levels[name]))
     known = times.saved
     return [
         Probe(name, half, factor)
         for factor in FACTORS
-        for name in worth
+        for name in names
         for half in (0, 1)
         if (layers.levels[name], factor) in known
     ]

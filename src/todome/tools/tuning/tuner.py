@@ -20,6 +20,7 @@ from ...patch import apply, is_compiled
 from ...plan import Plan
 from ...reductions import Downsample
 from ..engines import Engine
+from ..files import check_out_folder
 from ..machine import about, chip
 from ..measuring.attention_costs import reduced_levels
 from ..measuring.drawing import PictureMaker
@@ -33,11 +34,12 @@ from ..timing import measuring
 from .control import Control, draw_control
 from .drawings import Drawings, closeness, decibels
 from .goal import Goal
-from .layer_times import FACTORS, PATIENCE, LayerTimes, layer_times, time_levels, time_plan
+from .layer_times import FACTORS, LayerTimes, layer_times, time_levels, time_plan
 from .layers import TunedLayers, fingerprint, tuned_layers
+from .options import Options
 from .progress import Progress
 from .records import Records
-from .search import ROUNDS, Search, Trial
+from .search import Search, Trial
 from .sensitivity import Sensitivity, measure_probes, probes
 
 LEAST_GAIN = 1.03  # times as fast, below which there is nothing to gain
@@ -68,6 +70,7 @@ def tune(
     vae: str | None = None,
     engine: Engine | None = None,
     progress: bool = False,
+    options: Options = Options(),  # noqa: B008
 ) -> Plan:
     """Finds the fastest plan that stays close to dense (full attention), or the closest one that is so fast.
 
@@ -102,8 +105,11 @@ def tune(
         engine: Who draws: `todome.tools.engines.on_ray.OnRay(...)` for a cluster; this process unless given. Times are
             those of this machine in any case.
         progress: Show a bar.
+        options: How far it goes, a `todome.tools.tuning.options.Options`.
     """
     goal = Goal(keep, faster)
+    if out is not None:
+        check_out_folder(Path(out))
     check_counts(calibration=calibration, held_out=held_out, batch=batch)
     name = model if isinstance(model, str) else name_of(model)
     sizes = checked_sizes(height, width)
@@ -118,7 +124,7 @@ def tune(
         raise invalid_value("model", type(model).__name__, allowed, "Name what each of them is to open", TypeError)
     pipe = opened(model, device, dtype, parts) if isinstance(model, str) else model
     bar = Progress(minutes, progress)
-    return carry_out(pipe, drawn, goal, calibration, None if out is None else Path(out), bar, engine)
+    return carry_out(pipe, drawn, goal, calibration, None if out is None else Path(out), bar, engine, options)
 
 
 def carry_out(
@@ -129,6 +135,7 @@ def carry_out(
     folder: Path | None,
     bar: Progress,
     engine: Engine | None = None,
+    options: Options = Options(),  # noqa: B008
 ) -> Plan:
     """Tunes a pipeline, which is left as it was.
 
@@ -138,6 +145,7 @@ def carry_out(
         folder: Keeps every measurement.
         bar: Shows how far it is, and ends it when its time is over.
         engine: Who draws; this process unless given.
+        options: How far it goes.
     """
     check_denoiser(denoiser(pipe))
     with suspended(pipe):
@@ -146,7 +154,7 @@ def carry_out(
         maker.plan = maker.sized_plan()
         check_size(pipe, maker.plan.sizes[0])
         try:
-            return Tuner(pipe, maker, goal, calibration, folder, bar, engine).run()
+            return Tuner(pipe, maker, goal, calibration, folder, bar, engine, options).run()
         finally:
             bar.close()
 
@@ -234,15 +242,17 @@ class Tuner:
         folder: Path | None,
         bar: Progress,
         engine: Engine | None = None,
+        options: Options = Options(),  # noqa: B008
     ) -> None:
-        self.pipe, self.maker, self.goal, self.bar = pipe, maker, goal, bar
+        self.pipe, self.maker, self.goal, self.bar, self.options = pipe, maker, goal, bar, options
         (self.size,), pictures = maker.plan.sizes, range(maker.plan.pictures)
         cheap_steps = max(1, -(-maker.plan.steps // 2))
         if engine is not None and engine.remote:  # each process opens a pipeline of its own
             maker = PictureMaker(maker.plan, Path(), None, "auto", str(pipe.dtype).removeprefix("torch."))
         self.drawings = Drawings(maker, pictures[:calibration], pictures[calibration:], cheap_steps, engine)
         self.drawings.on_steps = bar.advance
-        self.patience = min(PATIENCE, bar.limit / 20)  # of each timing: up to six are to take a third of the time
+        patience = min(options.timing.patience, bar.limit / 20)  # up to six timings are to take a third of the time
+        self.timing = replace(options.timing, patience=patience)
         self.machine = about(pipe.device, "diffusers")
         self.records = Records(self.conditions(), folder)
 
@@ -270,13 +280,13 @@ class Tuner:
             levels = reduced_levels(self.call, Downsample())
             layers = tuned_layers(self.pipe, levels)
             what = {"times": list(FACTORS)}
-            found = self.records.measure(what, lambda: time_levels(self.call, levels, self.patience))
+            found = self.records.measure(what, lambda: time_levels(self.call, levels, self.timing))
         times = layer_times(found, layers)
         if times.bound(layers) < LEAST_GAIN:
             return self.nothing_to_gain(layers, times)
-        search = Search(layers, times, Sensitivity(), self.drawings, self.records, self.time_plan)
+        search = Search(layers, times, Sensitivity(), self.drawings, self.records, self.time_plan, self.options)
         self.measure_layers(search)
-        self.bar.expect("drawing plans", (ROUNDS + BESIDE) * self.search_steps)
+        self.bar.expect("drawing plans", (self.options.rounds + BESIDE) * self.search_steps)
         best = search.run(self.goal, lambda: self.may_go_on(search))
         self.bar.show(search)
         if best is None and not search.trials and not self.bar.has_time_for(0):
@@ -295,18 +305,18 @@ class Tuner:
 
     def time_plan(self, plan: Plan) -> dict[str, float]:
         with measuring():
-            return time_plan(self.call, plan, self.patience)
+            return time_plan(self.call, plan, self.timing)
 
     def measure_layers(self, search: Search) -> None:
         """As many single layers as there is time for, with some left to draw plans."""
-        wanted = probes(search.layers, search.times)
+        wanted = probes(search.layers, search.times, self.options.worth)
         each = self.drawings.cheap_steps * len(self.drawings.calibration)
         reserve = 3  # plans that are to be drawn and timed
-        self.bar.expect("layers", len(wanted) * each + (ROUNDS + BESIDE) * self.search_steps)
+        self.bar.expect("layers", len(wanted) * each + (self.options.rounds + BESIDE) * self.search_steps)
         self.bar.show(search)
         for _ in measure_probes(wanted, search.layers, self.drawings, self.records, search.sensitivity):
             self.bar.show(search)
-            if not self.bar.has_time_for(each + reserve * self.search_steps, reserve * self.patience):
+            if not self.bar.has_time_for(each + reserve * self.search_steps, reserve * self.timing.patience):
                 break
 
     def nothing_to_gain(self, layers: TunedLayers, times: LayerTimes) -> Plan:
@@ -318,7 +328,7 @@ class Tuner:
 
     def plan_of(self, search: Search, best: Trial | None) -> Plan:
         """The plan of the best trial, with what was measured; a dense one where nothing closer was found."""
-        if best is None:
+        if best is None or (self.goal.keep is not None and best.speedup < LEAST_GAIN):
             return search.layers.plan({}, **self.about(), speedup=1.0, verdict=self.missed(search))
         control = draw_control(self.drawings, self.records, best.speedup)
         noise = max(search.times.noise, best.noise)
@@ -339,11 +349,12 @@ class Tuner:
         """For a budget that no plan keeps; where a speed was wanted, that is an error."""
         reached = [f"{decibels(t.error):.1f} dB at {t.speedup:.2f}x" for t in search.trials]
         if self.goal.keep is not None:
-            drawn = f"what was drawn is {', '.join(reached)}. All stays dense."
+            drawn = f"what was drawn is {', '.join(reached)}" if reached else "no layer alone saves enough to be drawn"
+            drawn += ". All stays dense."
             if not self.bar.has_time_for(self.search_steps):
                 return f"The time was over before a plan with {self.goal} was found: {drawn}"
-            if len(search.trials) == ROUNDS:
-                return f"No plan with {self.goal} was found in {ROUNDS} drawings: {drawn}"
+            if len(search.trials) == self.options.rounds:
+                return f"No plan with {self.goal} was found in {len(search.trials)} drawings: {drawn}"
             return f"Nothing to gain at {self.goal.keep:g} dB: {drawn}"
         bound = search.times.bound(search.layers)
         allowed = f"up to about {bound:.2f} on this model, at {format_size(self.size)}, on this machine"

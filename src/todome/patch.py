@@ -133,8 +133,8 @@ class Patch:
             raise invalid_value("(step, steps)", (step, steps), allowed, "Call patch.at(i, n) before step i of n")
         if not self.is_on:
             raise RuntimeError(
-                "This patch is on no model any more: it was removed, or another one replaced it. Call at() of the patch "
-                "that todome.apply returned last."
+                "This patch is on no model any more: it was removed, or another one replaced it. Call at() of the "
+                "patch that todome.apply returned last."
             )
         self.clock.runs.at(step, steps)
 

@@ -66,6 +66,7 @@ def test_a_replaced_patch_watches_once():
         todome.apply(pipeline, Downsample(2, stop=0.6))
     assert pipeline.scheduler.step.__wrapped__ == method
     assert run(pipeline, Downsample(2, stop=0.6)).reduced == window(10, 0, 0.6)
+    todome.remove(pipeline)
     assert unwatched(pipeline.scheduler)
 
 

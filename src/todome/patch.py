@@ -54,17 +54,17 @@ class Patch:
         from .hosts import find_layers, nothing_to_reduce  # here, for they import torch's compiler
 
         given = models_in(target)
-        found = [(unwrapped(model), layer) for model in given for layer in find_layers(unwrapped(model))]
-        if not found:
+        self._layers = find_layers(*map(unwrapped, given))
+        if not self._layers:
             raise nothing_to_reduce(target if is_pipeline(target) else unwrapped(given[0]), given)
-        self.reduction, self._layers = reduction, [layer for _, layer in found]
-        self.models = list(dict.fromkeys(model for model, _ in found))
+        self.reduction = reduction
+        self.models = list(dict.fromkeys(layer.root for layer in self._layers))
         self._settings = reduction.settings(self._layers)
         self._check()
         self._tables = TableCache(functools.partial(layer_table, reduction, self._settings))
         self._replaced: list[Detached] = []
         self.clock = self._new_clock(target, scheduler)
-        self._add_hooks([model for model, _ in found])
+        self._add_hooks()
         if any(map(is_compiled, given)):
             torch.compiler.reset()  # graphs made before would never notice the hooks
 
@@ -99,7 +99,7 @@ class Patch:
             for key, found in parts.items()
         }
 
-    def _add_hooks(self, model_of_layer: list[nn.Module]) -> None:
+    def _add_hooks(self) -> None:
         from .hooks.grids import GridReader
         from .hooks.keys import KeptKeys
         from .hooks.merging import MergedTokens
@@ -112,7 +112,7 @@ class Patch:
             context = Context(self.clock, self._tables, state, said, later)
             readers: dict[nn.Module, GridReader] = {}
             for number, layer in enumerate(self._layers):
-                if model_of_layer[number] is model and self._settings[number] is not None:
+                if layer.root is model and self._settings[number] is not None:
                     if layer.holder not in readers:
                         readers[layer.holder] = GridReader(layer, context)
                     hook(layer, number, readers[layer.holder], context)
@@ -167,7 +167,9 @@ class Patch:
 
     def _level(self, level: int) -> Level:
         numbers = [number for number, layer in enumerate(self._layers) if layer.level == level]
-        settings = [self._settings[number] for number in numbers]
+        settings = [self._settings[number] for number in numbers if self._settings[number] is not None]
+        if not settings:
+            return Level(level, len(numbers), None, {})
         grids = sorted(set(self._tables.grids_of(numbers, self._has_graphs())), reverse=True)
         kept = {grid: sum(self.reduction.kept_count(grid, s) for s in settings) // len(settings) for grid in grids}
         return Level(level, len(numbers), self.reduction.summary(settings), kept)

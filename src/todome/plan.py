@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,18 @@ class Setting(NamedTuple):
         return min(max(scaled, 1.0), float(min(grid)))
 
 
+class FrozenDict(dict[str, Any]):
+    """Dict that stays as it is; unlike `MappingProxyType` it can be copied and pickled."""
+
+    def refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("A plan cannot be changed: make another one with dataclasses.replace.")
+
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = refuse
+
+    def __reduce__(self) -> Any:
+        return FrozenDict, (dict(self),)
+
+
 @dataclass(frozen=True)
 class Plan(Reduction):
     """A factor for each layer, dithered. `todome.tune` makes one for a model, a size and a budget.
@@ -67,8 +80,10 @@ class Plan(Reduction):
     def __post_init__(self) -> None:
         if not self.layers:
             raise invalid_value("layers", self.layers, "a factor for each layer", "Tune the model again: todome tune")
-        object.__setattr__(self, "layers", {name: checked(name, layer) for name, layer in self.layers.items()})
+        layers = {checked_name(name): checked(name, layer) for name, layer in self.layers.items()}
         check_measured(self.measured)
+        object.__setattr__(self, "layers", FrozenDict(layers))
+        object.__setattr__(self, "measured", FrozenDict(self.measured))
         self._check_common("switch")
 
     @property
@@ -85,11 +100,21 @@ class Plan(Reduction):
     def is_late(self, step: int, steps: int) -> bool:
         return self.falls and step + 1e-6 >= self.switch * steps
 
-    def settings(self, layers: Sequence[Any]) -> list[Setting]:
-        self.check_model({layer.name: layer.width for layer in layers})
-        planned = [self.layers[layer.name] for layer in layers]
-        later = [Setting(layer.later, layer.tokens, layer.later) for layer in planned] if self.falls else []
-        return [Setting(layer.factor, layer.tokens, layer.later) for layer in planned] + later
+    def settings(self, layers: Sequence[Any]) -> list[Setting | None]:
+        """A network that has some of the plan's layers (a ControlNet) gets their factors; another one stays dense."""
+        nets: dict[Any, dict[str, tuple[int, ...]]] = {}
+        for layer in layers:
+            nets.setdefault(layer.net, {})[layer.name] = layer.width
+        fitting = {net for net, widths in nets.items() if widths.items() <= self.widths.items()}
+        if not any(nets[net] == self.widths for net in fitting):
+            self.refuse_model(next(iter(nets.values())))
+        for net in nets.keys() - fitting:
+            warnings.warn(
+                f"This plan is for another model than the {type(net).__name__}: it stays dense.", stacklevel=5
+            )
+        planned = [self.layers[layer.name] if layer.net in fitting else None for layer in layers]
+        later = [layer and Setting(layer.later, layer.tokens, layer.later) for layer in planned] if self.falls else []
+        return [layer and Setting(layer.factor, layer.tokens, layer.later) for layer in planned] + later
 
     def part(self, late: bool) -> "Plan":
         """The plan as it is before its switch, or after it, for a whole run."""
@@ -97,17 +122,19 @@ class Plan(Reduction):
         layers = {name: layer._replace(factor=own[name], later=own[name]) for name, layer in self.layers.items()}
         return Plan(layers, start=self.start, stop=self.stop, seed=self.seed)
 
-    def check_model(self, widths: Mapping[str, tuple[int, ...]]) -> None:
+    @property
+    def widths(self) -> dict[str, tuple[int, ...]]:
+        return {name: layer.width for name, layer in self.layers.items()}
+
+    def refuse_model(self, widths: Mapping[str, tuple[int, ...]]) -> None:
         """Refuses a model of another architecture than the plan's, and names a layer that differs."""
-        own = {name: layer.width for name, layer in self.layers.items()}
-        differing = sorted(name for name in {*own, *widths} if own.get(name) != widths.get(name))
-        if differing:
-            name = differing[0]
-            shown = [f"{layers.get(name, 'missing')}" for layers in (own, widths)]
-            raise ValueError(
-                f"This plan is for another model: it has {len(own)} layers and this model {len(widths)}; the channels "
-                f"of {name} are {shown[0]} in the plan and {shown[1]} in the model. Make one for this: todome tune."
-            )
+        own = self.widths
+        name = min(name for name in {*own, *widths} if own.get(name) != widths.get(name))
+        shown = [f"{layers.get(name, 'missing')}" for layers in (own, widths)]
+        raise ValueError(
+            f"This plan is for another model: it has {len(own)} layers and this model {len(widths)}; the channels "
+            f"of {name} are {shown[0]} in the plan and {shown[1]} in the model. Make one for this: todome tune."
+        )
 
     def kept_count(self, grid: Grid, setting: Setting) -> int:
         return kept_count(grid, setting.factor_on(grid), "dither")
@@ -155,7 +182,7 @@ class Plan(Reduction):
         """Reads a plan that `save` wrote."""
         try:
             found = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, RecursionError, ValueError) as error:
             raise not_a_plan(path, f"it cannot be read ({error})") from error
         if not isinstance(found, dict) or "todome_plan" not in found:
             raise not_a_plan(path, "it is something else")
@@ -165,13 +192,19 @@ class Plan(Reduction):
             layers = {name: PlannedLayer(**layer) for name, layer in found["layers"].items()}
             own = {name: found[name] for name in ("switch", "start", "stop", "seed")}
             return cls(layers, **own, measured=found.get("measured", {}))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
             raise not_a_plan(path, f"a part of it is missing or broken ({error})") from error
 
 
 def factor_list(factors: Sequence[float]) -> str:
     """Factors for people: one where all are the same."""
     return ", ".join(f"{factor:g}" for factor in (factors if len(set(factors)) > 1 else factors[:1]))
+
+
+def checked_name(name: Any) -> str:
+    if not isinstance(name, str) or not re.fullmatch(r"(down|mid|up)\.\d+\.\d+", name):
+        raise invalid_value("layers", name, "names such as up.1.0: the way, the level, the place there", AGAIN)
+    return name
 
 
 def checked(name: str, layer: PlannedLayer) -> PlannedLayer:

@@ -17,7 +17,14 @@ AUTO_KEYS = 4096  # "auto" leaves at most this many keys: what SD 1.x has at 512
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    """Whether it is a number, and none that is too large to compute with."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def plain_number(value: Any) -> Any:

@@ -60,7 +60,7 @@ def shallow_levels(model: Any, max_downsample: int) -> int:
     """How many levels lie within max_downsample; at least the first."""
     from .hosts import find_layers
 
-    layers = [layer for root in denoisers(model) for layer in find_layers(root)]
+    layers = find_layers(*denoisers(model))
     within = [layer.level for layer in layers if 2**layer.scale <= max_downsample]
     if layers and not within:
         warnings.warn(

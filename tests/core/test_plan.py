@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from todome import Plan
+from todome import Downsample, Merge, Plan
 from todome.plan import PlannedLayer
 
 LAYERS = {
     "down.1.0": PlannedLayer(2, 2, 4096, (64, 128)),
     "up.1.0": PlannedLayer(4, 2, 4096, (64, 128)),
 }
-MODEL = [SimpleNamespace(name=name, level=1, width=layer.width) for name, layer in LAYERS.items()]
+MODEL = [SimpleNamespace(net="unet", name=name, level=1, width=layer.width) for name, layer in LAYERS.items()]
 
 
 def test_a_plan_comes_back_from_its_file(tmp_path):
@@ -79,10 +79,13 @@ def test_another_size_is_left_with_as_many_keys_and_says_so():
     [
         (MODEL[:1], "2 layers and this model 1; the channels of up.1.0 are (64, 128) in the plan and missing"),
         (
-            [MODEL[0], SimpleNamespace(name="up.1.0", level=1, width=(64, 99))],
+            [MODEL[0], SimpleNamespace(net="unet", name="up.1.0", level=1, width=(64, 99))],
             "channels of up.1.0 are (64, 128) in the plan and (64, 99) in the model",
         ),
-        ([*MODEL, SimpleNamespace(name="mid.2.0", level=2, width=(1,))], "mid.2.0 are missing in the plan and (1,)"),
+        (
+            [*MODEL, SimpleNamespace(net="unet", name="mid.2.0", level=2, width=(1,))],
+            "mid.2.0 are missing in the plan and (1,)",
+        ),
     ],
 )
 def test_another_architecture_is_refused_by_the_layer_that_differs(model, said):
@@ -150,6 +153,48 @@ def loaded(file: Path) -> Plan | str:
         return Plan.load(file)
     except ValueError as error:
         return str(error)
+
+
+HUGE = "1" + "0" * 400
+
+
+@pytest.mark.parametrize(
+    "text", [HUGE, "[" * 100_000, '{"todome_plan": ' + "[" * 100_000, "NaN", "\x00", "\x1b[31m"], ids=range(6)
+)
+def test_a_hostile_file_is_refused_in_a_sentence(tmp_path, text):
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(ValueError, match=r"plan\.json is not a plan: "):
+        Plan.load(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize("old", ['"factor": 2', '"tokens": 4096', '"switch": 1.0', '"psnr": 45', '"seed": 0'])
+def test_a_hostile_number_is_refused_in_a_sentence(tmp_path, old):
+    Plan({"up.1.0": PlannedLayer(2, 2, 4096, (8,))}, measured={"psnr": 45}).save(tmp_path / "plan.json")
+    text = (tmp_path / "plan.json").read_text()
+    assert old in text
+    (tmp_path / "plan.json").write_text(text.replace(old, f"{old.split(':')[0]}: -{HUGE}"))
+    with pytest.raises(ValueError, match=r"plan\.json is not a plan: "):
+        Plan.load(tmp_path / "plan.json")
+
+
+def test_a_name_is_never_printed_as_it_is():
+    with pytest.raises(ValueError, match=r"layers='\\x1b\[31mup\.1\.0' cannot be used"):
+        Plan({"\x1b[31mup.1.0": PlannedLayer(2, 2, 4096, (8,))})
+
+
+def test_a_plan_cannot_be_changed():
+    plan = Plan({"up.1.0": PlannedLayer(2, 2, 4096, (8,))}, measured={"psnr": 45})
+    for frozen in (plan.layers, plan.measured):
+        with pytest.raises(TypeError, match="cannot be changed"):
+            frozen["up.1.0"] = None
+    assert copy.deepcopy(plan) == pickle.loads(pickle.dumps(plan)) == plan
+
+
+@pytest.mark.parametrize("huge", [10**400, 10**5000, -(10**400)], ids=["large", "larger", "negative"])
+def test_numbers_that_are_too_large_are_refused(huge):
+    for make in (lambda: Downsample(huge), lambda: Downsample(2, stop=huge), lambda: Merge(huge)):
+        with pytest.raises((TypeError, ValueError), match="cannot be used"):
+            make()
 
 
 @given(place=st.sampled_from(list(places(SAVED))), new=ANYTHING)

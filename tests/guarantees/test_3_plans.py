@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import StableDiffusionControlNetPipeline
+from diffusers import ControlNetModel, MultiControlNetModel, StableDiffusionControlNetPipeline
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 from promises import (
     among,
@@ -20,7 +20,18 @@ from promises import (
 )
 from torch import Tensor
 from versions import needs_hooks_in_graphs, needs_kept_notes
-from zoo import Host, controlnet, host_named, image_keys, mini_unet, small_unet, tiny_pipeline, unet_inputs
+from zoo import (
+    WIDTH,
+    Host,
+    controlnet,
+    host_named,
+    image_keys,
+    lively,
+    mini_unet,
+    small_unet,
+    tiny_pipeline,
+    unet_inputs,
+)
 
 import todome
 from todome import Downsample, Plan
@@ -144,6 +155,49 @@ def test_a_controlnet_has_the_factors_of_the_layers_that_it_was_copied_from():
         "  level 1, 4 layers: factor 1, not called yet",
         "  level 2, 6 layers: factor 2, 1, 1, 1, 2, 1, not called yet",
     ]
+
+
+def one_deep_controlnet() -> ControlNetModel:
+    """As SDXL's small ones: attention only where the picture is small."""
+    blocks = {"down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D"), "block_out_channels": (8, 16)}
+    sizes = {"layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 2, "cross_attention_dim": WIDTH}
+    return lively(lambda: ControlNetModel(**blocks, **sizes, conditioning_embedding_out_channels=(8, 8)))
+
+
+def one_that_is_wider() -> ControlNetModel:
+    sizes = {"layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 2, "cross_attention_dim": WIDTH}
+    blocks = {"down_block_types": ("CrossAttnDownBlock2D",) * 2, "block_out_channels": (8, 32)}
+    return lively(lambda: ControlNetModel(**blocks, **sizes, conditioning_embedding_out_channels=(8, 8)))
+
+
+def test_each_of_two_controlnets_has_its_layers():
+    nets = MultiControlNetModel([controlnet(), controlnet()])
+    pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=nets)
+    layers = {layer.name: PlannedLayer(2, 2, 64, layer.width) for layer in find_layers(pipe.unet)}
+    with todome.apply(pipe, Plan(layers)) as patch:
+        assert sum(level.layers for level in patch.levels) == len(layers) + 2 * len(find_layers(controlnet()))
+
+
+def test_a_controlnet_with_attention_further_down_has_the_levels_of_the_unet():
+    pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=one_deep_controlnet())
+    layers = {layer.name: PlannedLayer(2, 2, 64, layer.width) for layer in find_layers(pipe.unet)}
+    with todome.apply(pipe, Plan(layers)):
+        pass
+    with todome.apply(pipe, Downsample(2)) as patch:
+        assert [level.layers for level in patch.levels] == [3, 4 + 2]
+
+
+def test_a_controlnet_that_a_plan_does_not_fit_stays_dense_and_is_named():
+    pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=one_that_is_wider())
+    layers = {layer.name: PlannedLayer(2, 2, 64, layer.width) for layer in find_layers(pipe.unet)}
+    with pytest.warns(UserWarning, match="ControlNetModel"):
+        todome.apply(pipe, Plan(layers))
+    assert not hooks_on_attention(pipe.controlnet)
+    assert hooks_on_attention(pipe.unet)
+
+
+def hooks_on_attention(model: Any) -> bool:
+    return any(part._forward_pre_hooks for name, part in model.named_modules() if name.endswith("attn1"))
 
 
 def test_models_of_two_libraries_have_the_same_layers():

@@ -24,7 +24,7 @@ ALLOWED = {
     "plan": {"errors", "reductions", "tokens"},
     "tomesd": {"patch", "reductions", "hosts"},
 }
-LINES_OF_THE_CORE = 1800  # of code
+LINES_OF_THE_CORE = 2000  # of code
 BESIDE_THE_CORE = {"__main__.py", "plan.py", "tomesd.py"}  # loaded where they are asked for
 
 

@@ -17,9 +17,9 @@ SUPPORTED = (unet.SUPPORTED,)
 __all__ = ["Layer", "find_layers", "nothing_to_reduce"]
 
 
-def find_layers(model: nn.Module) -> list[Layer]:
-    """Every layer of a model whose tokens can be reduced."""
-    return [layer for find in FINDERS for layer in find(model)]
+def find_layers(*models: nn.Module) -> list[Layer]:
+    """Every layer of some models whose tokens can be reduced."""
+    return [layer for find in FINDERS for layer in find(*models)]
 
 
 def nothing_to_reduce(target: Any, models: list[nn.Module]) -> NothingToReduce:

@@ -14,6 +14,8 @@ class Layer:
     """One block with self-attention over image tokens, and where its parts are.
 
     Attributes:
+        root: The module in which it was looked for.
+        net: The network it is a part of: the root, or one of several in it.
         block: The module that is called with the tokens, (batch, tokens, channels).
         holder: The module around it that sees the grid.
         grid_of: The grid of the tokens, from what the holder is called with.
@@ -32,6 +34,8 @@ class Layer:
         recomputed: The first module that sees the block's input where the block checkpoints its own inside.
     """
 
+    root: nn.Module
+    net: nn.Module
     block: nn.Module
     holder: Any
     grid_of: Callable[[Any], Grid]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -38,33 +38,51 @@ def is_named(module: Any, names: set[str]) -> bool:
     return any(cls.__name__ in names for cls in type(module).__mro__)
 
 
-def find_layers(root: nn.Module) -> list[Layer]:
-    """Every block whose tokens are those of an image."""
-    places = dict(holder_places(root))
-    holders = [m for m in root.modules() if is_holder(m) and m is not root]
-    found = [(block, holder, *places.get(holder, ("down", 0))) for holder in holders for block in image_blocks(holder)]
-    levels = {scale: level for level, scale in enumerate(sorted({scale for *_, scale in found}), start=1)}
-    counts: Counter[tuple[str, int]] = Counter()
+class Place(NamedTuple):
+    """Where a holder is: in which network, on which way through it, after how many halvings of the latent."""
+
+    net: nn.Module
+    way: str
+    scale: int
+
+
+def find_layers(*roots: nn.Module) -> list[Layer]:
+    """Every block whose tokens are those of an image. Levels are those of all networks in the roots together."""
+    found = [(root, holder, place) for root in roots for holder, place in holders_in(root)]
+    blocks = [(root, holder, place, block) for root, holder, place in found for block in image_blocks(holder)]
+    scales = sorted({place.scale for _, _, place, _ in blocks})
+    levels = {scale: level for level, scale in enumerate(scales, start=1)}
+    counts: Counter[tuple[nn.Module, str, int]] = Counter()
     layers = []
-    for block, holder, way, scale in found:
-        level = levels[scale]
-        layers.append(layer_of(block, holder, scale, level, f"{way}.{level}.{counts[way, level]}"))
-        counts[way, level] += 1
+    for root, holder, place, block in blocks:
+        level, net = levels[place.scale], place.net
+        name = f"{place.way}.{level}.{counts[net, place.way, level]}"
+        layers.append(layer_of(block, holder, place, level, name, root))
+        counts[net, place.way, level] += 1
     return layers
+
+
+def holders_in(root: nn.Module) -> Iterator[tuple[nn.Module, Place]]:
+    places = dict(holder_places(root))
+    for module in root.modules():
+        if is_holder(module) and module is not root:
+            yield module, places.get(module, Place(root, "down", 0))
 
 
 def is_holder(module: nn.Module) -> bool:
     return is_named(module, HOLDERS) and hasattr(module, "transformer_blocks")
 
 
-def layer_of(block: Any, holder: nn.Module, scale: int, level: int, name: str) -> Layer:
+def layer_of(block: Any, holder: nn.Module, place: Place, level: int, name: str, root: nn.Module) -> Layer:
     return Layer(
+        root=root,
+        net=place.net,
         block=block,
         holder=holder,
         grid_of=grid_of_features,
         level=level,
         name=name,
-        scale=scale,
+        scale=place.scale,
         attention=block.attn1,
         context=context_name(block.attn1),
         masks=("attention_mask", "mask"),  # diffusers; ldm
@@ -91,12 +109,12 @@ def image_blocks(holder: Any) -> Iterator[nn.Module]:
             yield block
 
 
-def holder_places(root: nn.Module) -> Iterator[tuple[nn.Module, tuple[str, int]]]:
-    """The way that each holder is on and how often the latent was halved before it, from the order of the stages."""
+def holder_places(root: nn.Module) -> Iterator[tuple[nn.Module, Place]]:
+    """The place of each holder, from the order of the stages."""
     for model in root.modules():
         scale = 0
         for way, stage in stages(model):
-            yield from ((m, (way, scale)) for m in stage.modules() if is_named(m, HOLDERS))
+            yield from ((m, Place(model, way, scale)) for m in stage.modules() if is_named(m, HOLDERS))
             kinds = {type(m).__name__ for m in stage.modules()}
             scale += any("Downsample" in kind for kind in kinds) - any("Upsample" in kind for kind in kinds)
 

@@ -48,7 +48,9 @@ class FrozenDict(dict[str, Any]):
     def refuse(self, *_: Any, **__: Any) -> Any:
         raise TypeError("A plan cannot be changed: make another one with dataclasses.replace.")
 
-    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = refuse
+    __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = refuse
+    update: Any = refuse
+    setdefault: Any = refuse
 
     def __reduce__(self) -> Any:
         return FrozenDict, (dict(self),)

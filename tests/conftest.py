@@ -86,8 +86,13 @@ def lpips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from todome.tools.metrics import LPIPS
 
     path = tmp_path_factory.mktemp("weights") / "lpips.safetensors"
-    found = LPIPS().state_dict()
-    save_file({name: torch.ones_like(one) if name.startswith("heads") else one for name, one in found.items()}, path)
+    names = {"convolutions": "c", "heads": "l", "weight": "w", "bias": "b"}
+    tensors = {}
+    for name, tensor in LPIPS().state_dict().items():
+        kind, i, *part = name.split(".")
+        key = ".".join([names[kind] + i, *(names[one] for one in part)])
+        tensors[key] = torch.ones_like(tensor) if kind == "heads" else tensor
+    save_file(tensors, path)
     return path
 
 
@@ -95,13 +100,12 @@ def lpips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def inception(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights of Inception that see something, if not the truth."""
     import torch
-    from safetensors.torch import save_file
 
     from todome.tools.metrics import Inception
 
     path = tmp_path_factory.mktemp("weights") / "inception.safetensors"
     torch.manual_seed(0)
-    save_file(Inception().half().state_dict(), path)
+    Inception().save_half(path)
     return path
 
 

@@ -8,7 +8,7 @@ from zoo import small_unet
 from todome import Downsample, Merge
 from todome.hooks.modules import clocks_on
 from todome.tools.measuring.methods import EXAMPLES, Method, method_named, methods_named
-from todome.tools.measuring.peers import DeepCache, Tomesd
+from todome.tools.measuring.peers import CaTome, DeepCache, Tomesd
 
 NAMED = {
     "dense": {},
@@ -30,6 +30,7 @@ NAMED = {
     "tome:0.89,stride=3": {"reduction": Merge(8 / 9, stride=(3, 3))},
     "tome:0.94,stride=4": {"reduction": Merge(0.9375, stride=(4, 4))},
     "tomesd:0.5": {"peers": (Tomesd(0.5),)},
+    "ca-tome:0.7": {"peers": (CaTome(0.7),)},
     "deepcache": {"peers": (DeepCache(3),)},
     "deepcache:5": {"peers": (DeepCache(5),)},
     "todome:2+deepcache": {"reduction": Downsample(2), "peers": (DeepCache(3),)},

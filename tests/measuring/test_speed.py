@@ -33,7 +33,7 @@ def timer_of(unet: Any, case: BenchCase = SQUARE, **timing: Any) -> CaseTimer:
 
 
 def test_every_method_on_every_case(unet):
-    methods = ["todome:2", "tomesd:0.5", "todome:2+deepcache:2"]
+    methods = ["todome:2", "tomesd:0.5", "ca-tome:0.7", "todome:2+deepcache:2"]
     found = todome.bench(unet, [*SMALL, (64, 64)], methods, pictures=[2], name="small", **QUICK)
     assert found.cases() == [BenchCase("small", size, 2, "eager") for size in [*SMALL, (64, 64)]]
     for case in found.cases():
@@ -68,7 +68,7 @@ def test_speedups_are_those_of_the_tokens_that_are_left(unet):
 def test_the_model_is_left_as_it_was(unet):
     before = {name: type(module) for name, module in unet.named_modules()}
     forward = unet.forward
-    todome.bench(unet, SMALL, ["todome:2", "tomesd:0.5", "todome:2+deepcache"], **QUICK)
+    todome.bench(unet, SMALL, ["todome:2", "tomesd:0.5", "ca-tome", "todome:2+deepcache"], **QUICK)
     assert {name: type(module) for name, module in unet.named_modules()} == before
     assert unet.forward == forward
     assert not clocks_on(unet)
@@ -107,15 +107,15 @@ def test_the_drift_of_the_machine_is_that_of_dense_within_a_round(unet):
 
 def test_kinds_of_steps_count_by_their_share(unet):
     """DeepCache with an interval of 4 computes one step in four, and the times of the others are measured too."""
-    (_, method), clock = methods_named(["deepcache:4"]), AttentionClock(unet, PAIRS_PER_MS)
+    (dense, method), clock = methods_named(["deepcache:4"]), AttentionClock(unet, PAIRS_PER_MS)
     timer, times = timer_of(unet, clock=clock), {}
     with method.on(unet) as kinds, torch.no_grad():
         for kind in kinds:
-            times[kind] = timer.mean_ms([kind._replace(share=1.0)])
+            times[kind] = timer.mean_ms([kind._replace(share=1.0)], method)
         full, cached = times.values()
-        assert timer.mean_ms(kinds) == pytest.approx(0.25 * full + 0.75 * cached)
+        assert timer.mean_ms(kinds, method) == pytest.approx(0.25 * full + 0.75 * cached)
     with torch.no_grad():
-        assert cached < full == pytest.approx(timer.mean_ms([kinds[0]._replace(share=1.0, begin=int)]))
+        assert cached < full == pytest.approx(timer.mean_ms([kinds[0]._replace(share=1.0, begin=int)], dense))
 
 
 @pytest.mark.parametrize("reduced", [True, False])
@@ -134,6 +134,13 @@ def test_what_runs_out_of_memory_is_noted_and_the_others_go_on(unet, reduced):
         ("todome:2", reduced, note if reduced else ""),
     ]
     assert [row.speedup for row in rows] == [1.0 if reduced else None, None]
+
+
+def test_what_reads_from_the_device_is_not_captured(unet):
+    timer = timer_of(unet, replace(SQUARE, mode="cuda-graph"))
+    _, ca_tome = methods_named(["ca-tome"])
+    timer.measure("ca-tome", ca_tome)
+    assert timer.row("ca-tome").note == "cannot be captured: it reads from the device"
 
 
 def test_compiled_graphs_are_counted(fresh_dynamo, monkeypatch):

@@ -126,7 +126,12 @@ def test_pictures_out_of_range_and_small_ones_are_refused(network):
 
 
 def write_safetensors(network: LPIPS, path: Path) -> Path:
-    save_file({name: tensor.half() for name, tensor in network.state_dict().items()}, path)
+    tensors = {}
+    for i in range(5):
+        tensors[f"c{i}.w"] = network.get_parameter(f"convolutions.{i}.weight").half()
+        tensors[f"c{i}.b"] = network.get_parameter(f"convolutions.{i}.bias").half()
+        tensors[f"l{i}"] = network.get_parameter(f"heads.{i}").half()
+    save_file(tensors, path)
     return path
 
 
@@ -199,7 +204,7 @@ def write_vgg(path: Path) -> None:
 
 
 def write_tensors(path: Path) -> None:
-    save_file({"convolutions.0.weight": torch.zeros(3), "x": torch.zeros(3)}, path)
+    save_file({"c0.w": torch.zeros(3), "x": torch.zeros(3)}, path)
 
 
 @pytest.mark.parametrize(

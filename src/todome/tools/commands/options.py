@@ -43,7 +43,8 @@ PHASES = (
 SIZE = "In pixels: 512, or 512x768 for WIDTHxHEIGHT."
 SIZES = "Sizes in pixels: 512, or 512x768 for WIDTHxHEIGHT."
 METHODS = (
-    "todome, todome:2, todome:4,2, todome:plan=FILE, todo:2, tome:0.5, tomesd:0.5, deepcache:3, todome:2+deepcache."
+    "todome, todome:2, todome:4,2, todome:plan=FILE, todo:2, tome:0.5, tomesd:0.5, ca-tome, deepcache:3, "
+    "todome:2+deepcache."
 )
 USUAL_METHODS = METHODS + by_default("todome todo tome")
 MODEL = "A diffusers folder, a .safetensors checkpoint (SD 1.x, 2.x, SDXL), or a hub id."

@@ -5,7 +5,7 @@ todome           todome:2    todome:4,2    todome:2,stop=0.8    todome:2,phase=r
 todome:plan=plan.json                            what `todome tune` wrote
 todo:2           ToDo: downsampling that always keeps the same keys
 tome:0.5         ToMe: token merging, todome's own
-tomesd:0.5       deepcache:3                       the packages of others, where they are installed
+tomesd:0.5       ca-tome:0.7     deepcache:3       the packages of others, where they are installed
 todome:2+deepcache                                 one on top of the other
 """
 
@@ -25,7 +25,7 @@ from ..metadata import reduction_to_dict
 from ..pipelines import EMBEDDED
 from .peers import PEERS, SAME_STEPS, Peer, StepKind
 
-EXAMPLES = "dense, dense:20, todome, todome:2, todome:4,2, todo:2, tome:0.5, tomesd:0.5, deepcache:3"
+EXAMPLES = "dense, dense:20, todome, todome:2, todome:4,2, todo:2, tome:0.5, tomesd:0.5, ca-tome:0.7, deepcache:3"
 REDUCTIONS: dict[str, Reduction] = {
     "todome": Downsample("auto"),
     "todo": Downsample("auto", phase="fixed"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import nn
 
@@ -27,6 +27,8 @@ SAME_STEPS = (StepKind(1.0, lambda: None),)  # every step costs the same
 
 class Peer(ABC):
     """Code of others that can be put on a model."""
+
+    capturable: ClassVar[bool] = True  # whether a CUDA graph can hold it
 
     @abstractmethod
     def on(self, target: Any) -> AbstractContextManager[Sequence[StepKind]]:
@@ -78,6 +80,50 @@ class Tomesd(Peer):
 
 
 @dataclass(frozen=True)
+class CaTome(Peer):
+    """ca-tome (arXiv 2501.00946): merges what is more alike than a threshold, matches anew only in some of 50 steps."""
+
+    capturable = False  # it reads from the device how many tokens it merges
+    threshold: float = 0.7
+
+    @contextmanager
+    def on(self, target: Any) -> Iterator[Sequence[StepKind]]:
+        install = "--no-deps ca-tome==0.1.3"  # its pins are older than ours
+        unet, patching = unet_of(target), package("ca_tome.patch", install)
+        steps = package("ca_tome.confs", install).CacheConf.CONFIG_3
+        patching.apply_patch(unet, compute_on=steps, r=self.threshold, max_downsample=2 ** finest_attention(unet))
+        counter = StepCounter([module for module in unet.modules() if hasattr(module, "attn1")])
+        hook = unet.register_forward_pre_hook(counter.before, with_kwargs=True) if is_pipeline(target) else None
+        matches = len(steps) / 50
+        try:
+            yield (
+                StepKind(matches, lambda: counter.go_to(steps[0])),
+                StepKind(1 - matches, lambda: counter.go_to(steps[0] + 1)),
+            )
+        finally:
+            if hook is not None:
+                hook.remove()
+            patching.remove_patch(unet)
+
+
+class StepCounter:
+    """Tells every block in which step of a run it is called, as ca-tome's own copy of the pipeline would."""
+
+    def __init__(self, blocks: list[Any]) -> None:
+        self.blocks, self.step, self.timestep = blocks, 0, -1.0
+
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        timestep = float(kwargs["timestep"] if "timestep" in kwargs else args[1])
+        self.step = 0 if timestep > self.timestep else self.step + 1  # timesteps fall in a run
+        self.timestep = timestep
+        self.go_to(self.step)
+
+    def go_to(self, step: int) -> None:
+        for block in self.blocks:
+            block.inference_step = step
+
+
+@dataclass(frozen=True)
 class DeepCache(Peer):
     """DeepCache (arXiv 2312.00858): the deep part of the UNet is computed in one step of an interval, and reused."""
 
@@ -103,4 +149,4 @@ class DeepCache(Peer):
             helper.disable()
 
 
-PEERS: dict[str, Callable[..., Peer]] = {"tomesd": Tomesd, "deepcache": DeepCache}
+PEERS: dict[str, Callable[..., Peer]] = {"tomesd": Tomesd, "ca-tome": CaTome, "deepcache": DeepCache}

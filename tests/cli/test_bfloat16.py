@@ -10,7 +10,7 @@ import pytest
 import torch
 from fresh import TORCH, python_after
 
-from todome.tools.devices import PRODUCT, check_bfloat16, survives, torch_dtype
+from todome.tools.devices import PRODUCT, survives, torch_dtype
 
 CPU = torch.device("cpu")
 KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
@@ -52,7 +52,7 @@ def test_commands_say_what_to_set(killed, refused, small_sd15, words):
 
 @posix
 def test_other_devices_and_formats_are_not_asked_about(killed):
-    check_bfloat16(torch.device("cuda"), "dtype", "bfloat16", instead="float32")
+    assert torch_dtype("bfloat16", torch.device("cuda")) is torch.bfloat16
     assert torch_dtype("float32", CPU) is torch.float32
     assert torch_dtype("float16", CPU) is torch.float16
 

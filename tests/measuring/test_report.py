@@ -18,7 +18,7 @@ from small_run import NOISE, PICTURES, SCRIPT, SIZES, small_run
 
 from todome.tools.measuring.report import write_report
 from todome.tools.measuring.report_pictures import EXACT, MOST, Embedding, embedding_for
-from todome.tools.measuring.report_text import command_for
+from todome.tools.measuring.report import command_for
 from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationRow, save_results
 from todome.tools.pictures import difference
 

@@ -22,8 +22,7 @@ from todome.hooks.modules import clocks_on
 from todome.tools.measuring.drawing import PictureMaker
 from todome.tools.measuring.evaluation import plan_for
 from todome.tools.pipelines import open_pipeline
-from todome.tools.tuning.control import Control
-from todome.tools.tuning.drawings import closeness
+from todome.tools.tuning.drawings import Control, closeness
 from todome.tools.tuning.goal import Goal
 from todome.tools.tuning.layer_times import FACTORS, LayerTimes, is_worth_trying, never_falling
 from todome.tools.tuning.layers import TunedLayers

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import invalid_value
@@ -64,10 +64,6 @@ class Settings:
         check_scheduler(self.scheduler)
         for name, value in asdict(self).items():
             check_writable(name, value)
-
-    def for_model(self, model: str) -> "Settings":
-        """The same for another model. LoRAs and an autoencoder stay with the model that they were named for."""
-        return self if model == self.model else replace(self, model=model, loras=(), vae=None)
 
 
 def check_writable(field: str, value: Any) -> None:

@@ -412,4 +412,4 @@ TIMES = {
 SPEED = (memory, compiled, summary, host, beside)
 QUALITY = (closeness, conditions, tome, todo, plans, other_pictures, transformer)
 OTHERS = (training_steps, training_attention, loras, engines, versions, skipped)
-TABLES: dict[str, Callable[..., Table | str]] = TIMES | {one.__name__: one for one in (*SPEED, *QUALITY, *OTHERS)}
+TABLES: Mapping[str, Callable[..., Table | str]] = TIMES | {one.__name__: one for one in (*SPEED, *QUALITY, *OTHERS)}

@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..errors import invalid_value
+from ..plan import Plan
 from ..reductions import Downsample, Reduction, is_number
 from .pipelines import EMBEDDED, Size
-from .schedulers import check_scheduler
+from .schedulers import SCHEDULERS, check_scheduler
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,22 @@ class Settings:
     def for_model(self, model: str) -> "Settings":
         """The same for another model. LoRAs and an autoencoder stay with the model that they were named for."""
         return self if model == self.model else replace(self, model=model, loras=(), vae=None)
+
+    def with_plan(self, plan: Plan) -> "Settings":
+        """With a plan and all that it was measured with but the model; if it names no LoRAs and no VAE, without any."""
+        known = plan.measured
+        found = {name: known[name] for name in ("size", "steps", "guidance", "scheduler") if name in known}
+        if not found:
+            return replace(self, reduction=plan)
+        try:
+            if found.get("scheduler") not in SCHEDULERS:  # but the class of the model's own
+                found["scheduler"] = None
+            parts = {"loras": tuple(known.get("loras", ())), "vae": known.get("vae")}
+            size = {"size": tuple(found["size"])} if "size" in found else {}
+            return replace(self, reduction=plan, **{**found, **size, **parts})
+        except TypeError:
+            allowed = "a plan whose settings are of the kinds that todome tune writes"
+            raise invalid_value("plan", found, allowed, "Make it again: todome tune") from None
 
 
 def check_writable(field: str, value: Any) -> None:

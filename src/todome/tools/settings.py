@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -70,21 +71,22 @@ class Settings:
         """The same for another model. LoRAs and an autoencoder stay with the model that they were named for."""
         return self if model == self.model else replace(self, model=model, loras=(), vae=None)
 
-    def with_plan(self, plan: Plan) -> "Settings":
+    def with_plan(self, file: str, load: Callable[[str], Plan] = Plan.load) -> "Settings":
         """With a plan and all that it was measured with but the model; if it names no LoRAs and no VAE, without any."""
-        known = plan.measured
-        found = {name: known[name] for name in ("size", "steps", "guidance", "scheduler") if name in known}
-        if not found:
-            return replace(self, reduction=plan)
+        plan = load(file)
+        names = ("size", "steps", "guidance", "scheduler", "loras", "vae")
+        found = {name: plan.measured[name] for name in names if name in plan.measured}
         try:
-            if found.get("scheduler") not in SCHEDULERS:  # but the class of the model's own
+            if found:
+                found = {"vae": None, **found, "loras": tuple(found.get("loras", ()))}
+            if "size" in found:
+                found["size"] = tuple(found["size"])
+            if "scheduler" in found and found["scheduler"] not in SCHEDULERS:  # but the class of the model's own
                 found["scheduler"] = None
-            parts = {"loras": tuple(known.get("loras", ())), "vae": known.get("vae")}
-            size = {"size": tuple(found["size"])} if "size" in found else {}
-            return replace(self, reduction=plan, **{**found, **size, **parts})
+            return replace(self, reduction=plan, **found)
         except TypeError:
             allowed = "a plan whose settings are of the kinds that todome tune writes"
-            raise invalid_value("plan", found, allowed, "Make it again: todome tune") from None
+            raise invalid_value("plan", file, allowed, "Make it again: todome tune") from None
 
 
 def check_writable(field: str, value: Any) -> None:

@@ -146,7 +146,7 @@ def with_method(base: Settings, name: str, load: Callable[[str], Plan]) -> Setti
 
 def with_plan(base: Settings, file: str, load: Callable[[str], Plan]) -> Settings:
     """The base with a plan and what it was measured with; all rows of a batch are drawn with its LoRAs and its VAE."""
-    found = base.with_plan(load(file))
+    found = base.with_plan(file, load)
     for name in ("loras", "vae"):
         own, needed = getattr(base, name), getattr(found, name)
         if needed and needed != own:

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ...plan import Plan
 from ...reductions import Downsample, Merge, Reduction
 from ...tokens.grid import Phase
 from ..devices import DTYPES
@@ -112,7 +111,7 @@ class PictureOptions:
 
     def settings(self, base: Settings) -> Settings:
         """What the options ask for; what they do not say is as in the plan, or else as in the base."""
-        base = base.with_plan(Plan.load(self.plan)) if self.plan else base
+        base = base.with_plan(str(self.plan)) if self.plan else base
         names = ("negative", "steps", "guidance", "scheduler", "seed", "model", "vae", "device", "dtype")
         given = {name: getattr(self, name) for name in names}
         given |= {"size": parse_size(self.size), "loras": self.lora and tuple(self.lora)}

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import SIZE, read_size
+from .options import SIZE, parse_size
 
 
 def demo(
@@ -27,7 +27,7 @@ def demo(
     from ..settings import recommended_settings
 
     settings = replace(
-        recommended_settings(), prompt=prompt, steps=steps, seed=seed, size=read_size(size), device="cpu"
+        recommended_settings(), prompt=prompt, steps=steps, seed=seed, size=parse_size(size), device="cpu"
     )
     check_out(out, force=force)
     with doing(f"Loading {EMBEDDED}"):

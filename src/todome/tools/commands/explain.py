@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ..pipelines import EMBEDDED
-from .options import DEVICE, DTYPE, FACTOR, OF_THE_MODEL, SIZE, SUBJECT, Loras, Vae, by_default, levels, read_size
+from .options import DEVICE, DTYPE, FACTOR, OF_THE_MODEL, SIZE, SUBJECT, Loras, Vae, by_default, levels, parse_size
 
 
 def explain(
@@ -27,7 +27,7 @@ def explain(
     from ...reductions import Downsample
     from ..progress import progress_bar
 
-    asked = read_size(size) if size else None
+    asked = parse_size(size)
     reduction = Downsample(levels("--factor", factor)) if factor else None
     with progress_bar() as bar:
         bar.doing(f"Loading {model}")

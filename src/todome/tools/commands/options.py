@@ -114,7 +114,7 @@ class PictureOptions:
         base = base.with_plan(str(self.plan)) if self.plan else base
         names = ("negative", "steps", "guidance", "scheduler", "seed", "model", "vae", "device", "dtype")
         given = {name: getattr(self, name) for name in names}
-        given |= {"size": self.size and read_size(self.size), "loras": self.lora and tuple(self.lora)}
+        given |= {"size": parse_size(self.size), "loras": self.lora and tuple(self.lora)}
         return replace(base, **without_none(**given), reduction=self.reduction(base.reduction))
 
     def reduction(self, base: Reduction | None) -> Reduction | None:
@@ -169,6 +169,10 @@ class EngineOptions:
 def without_none(**options: Any) -> dict[str, Any]:
     """The options that were given."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def parse_size(text: str | None) -> Size | None:
+    return None if text is None else read_size(text)
 
 
 def read_size(text: str) -> Size:

@@ -24,7 +24,7 @@ from .options import (
     drawing_option,
     machine_option,
     measure_option,
-    read_size,
+    parse_size,
     with_groups,
 )
 
@@ -74,7 +74,7 @@ def tune(
     if (keep is None) == (faster is None):
         raise typer.BadParameter("Say how close, or how fast, and not both.", param_hint="--keep or --faster")
     check_out(out, ending=".json", force=force)
-    folder, sides = run or out.with_suffix(".tune"), size and read_size(size)
+    folder, sides = run or out.with_suffix(".tune"), parse_size(size)
     check_out_folder(folder, "run")
     width, height = sides or (None, None)
     drawing = {"steps": steps, "guidance": guidance, "scheduler": scheduler, "seed": seed, "batch": batch}

@@ -72,7 +72,12 @@ def left(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.thorough)]
+    ("number", "status"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.thorough),
+        pytest.param(signal.SIGHUP, 143, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_signal_keeps_what_is_done_and_says_so(start, tmp_path, number, status):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -131,11 +131,17 @@ def test_tables_show_what_ran_out_of_memory_and_what_was_compiled(script, tmp_pa
     ]
     out = tmp_path / "speed.json"
     write_json(out, {"about": {}, "steps": 25, "rows": [{**vars(one), "case": vars(one.case)} for one in rows]})
-    tables = script("tables")
-    speed, memory, compiled = ([*table(out)] for table in (tables.one_picture, tables.memory, tables.compiled))
+    tables = script("tables").TABLES
+    speed, memory, compiled = ([*tables[name](out)] for name in ("one_picture", "memory", "compiled"))
     assert [*speed[0].values()] == ["SD 1.5, math, 2048, 4", "out of memory", "4.0"]
     assert [*memory[0].values()] == ["SD 1.5, math, 2048", "out of memory: 256.00 GiB at once", "2048"]
     assert [*compiled[0].values()] == ["SDXL, 2048, 4", "8.0", "4.0 (2.00x)", "1 and 1"]
+
+
+def test_a_table_shows_how_much_longer_a_picture_takes_beside_busy_loops(script, tmp_path):
+    write_json(tmp_path / "beside.json", {"rows": [{"threads": "spinning", "alone": 10.04, "beside": 40.16}]})
+    (row,) = script("tables").beside(tmp_path / "beside.json")
+    assert [*row.values()] == ["spinning", "10.0 s", "40.2 s", "4.0x"]
 
 
 def test_a_table_stands_in_lines_and_an_empty_cell_is_empty(script):

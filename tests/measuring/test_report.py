@@ -16,9 +16,8 @@ import pytest
 from PIL import Image
 from small_run import NOISE, PICTURES, SCRIPT, SIZES, small_run
 
-from todome.tools.measuring.report import write_report
+from todome.tools.measuring.report import command_for, write_report
 from todome.tools.measuring.report_pictures import EXACT, MOST, Embedding, embedding_for
-from todome.tools.measuring.report import command_for
 from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationRow, save_results
 from todome.tools.pictures import difference
 

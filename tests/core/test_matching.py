@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tomesd.merge import bipartite_soft_matching_random2d
 from torch import Tensor
@@ -20,7 +20,6 @@ from todome.tokens.matching import (
     unmerge,
 )
 
-laws = settings(deadline=None)
 GRIDS = [(8, 8), (6, 10), (7, 9), (5, 5), (9, 4), (11, 13)]  # most strides do not divide the last four
 
 
@@ -62,7 +61,6 @@ def groups(found: Matching) -> Tensor:
     return F.one_hot(found.place, found.sizes.shape[1]).mT.float()
 
 
-@laws
 @given(matchings())
 def test_sizes_count_the_tokens_of_every_group(case):
     x, merged, found = case
@@ -71,7 +69,6 @@ def test_sizes_count_the_tokens_of_every_group(case):
     assert (found.sizes >= 1).all()
 
 
-@laws
 @given(matchings())
 def test_tokens_that_stay_come_back_exactly(case):
     x, _, found = case
@@ -79,7 +76,6 @@ def test_tokens_that_stay_come_back_exactly(case):
     assert unmerge(merge(x, found), found)[alone].equal(x[alone])
 
 
-@laws
 @given(matchings(), st.integers(-(2**10), 2**10))
 def test_a_constant_sequence_survives_exactly(case, value):
     x, _, found = case
@@ -87,7 +83,6 @@ def test_a_constant_sequence_survives_exactly(case, value):
     assert unmerge(merge(constant, found), found).equal(constant)
 
 
-@laws
 @given(
     st.tuples(st.integers(4, 11), st.integers(4, 11)),
     st.tuples(st.integers(1, 4), st.integers(1, 4)),
@@ -145,7 +140,6 @@ def test_zero_vectors_are_like_nothing(dtype):
     assert found.place.tolist() == [[0, 1, 0, 0]]
 
 
-@laws
 @given(matchings())
 def test_gradients_are_those_of_dense_matrices(case):
     x, _, found = case

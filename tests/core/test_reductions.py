@@ -5,13 +5,11 @@ import pickle
 from dataclasses import FrozenInstanceError, asdict, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from todome import Downsample, Merge
 from todome.reductions import stateless_randint
-
-laws = settings(deadline=None)
 
 
 def test_defaults_and_the_order_of_the_fields():
@@ -81,7 +79,6 @@ def test_merged_tokens_on_a_grid(grid, stride, ratio, merged):
 strides = st.tuples(st.integers(1, 4), st.integers(2, 4))
 
 
-@laws
 @given(strides, st.tuples(st.integers(4, 40), st.integers(4, 40)), st.floats(0, 1))
 def test_at_least_the_destinations_are_left(stride, grid, share):
     reduction = Merge(0, stride=stride)

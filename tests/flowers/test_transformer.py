@@ -49,28 +49,13 @@ def test_it_is_trained_once_and_compared(transformer, ready, photos, tmp_path, m
     assert [row["equal_cost"] for row in found["rows"][1:]].count(True) == 1
     with Image.open(run / "sheet.jpg") as sheet:
         assert json.loads(sheet.info["comment"]) == {"weights": todome_flowers.fingerprint()}
-        assert sheet.width > 5 * 256
-    first, second, *_ = importlib.import_module("tables").transformer(run / "found.json")
+    first, *_ = importlib.import_module("tables").transformer(run / "found.json")
     assert [*first] == ["what attention is given", "32 px"]
-    assert next(iter(second.values())) == "dithered keys, factor 2"
     (run / "found.json").unlink()
     transformer.main(stages, steps=4, controls=(2,))
     again = json.loads((run / "found.json").read_text())
     assert again["trained"] == found["trained"]
     assert [row.get("psnr") for row in again["rows"]][:4] == [row.get("psnr") for row in found["rows"]][:4]
-
-
-@pytest.mark.thorough
-def test_it_learns(transformer):
-    torch.manual_seed(0)
-    trainer = transformer.Trainer(torch.device("cpu"), transformer.Transformer(2, width=64, layers=2))
-    z, labels = torch.randn(2, 4, 4, 4).repeat(8, 1, 1, 1), torch.tensor([0, 1]).repeat(8)
-    losses = []
-    for _ in range(200):
-        loss = trainer.loss(z, labels)
-        trainer.step(loss, 1.0)
-        losses.append(loss.item())
-    assert sum(losses[-10:]) < 0.5 * sum(losses[:10])  # measured: 0.37
 
 
 @pytest.fixture
@@ -84,18 +69,10 @@ def model(transformer: Any) -> Any:
 
 
 @torch.no_grad()
-def test_keys_are_those_that_todome_keeps(transformer, model, monkeypatch):
-    """Every query stays; keys and values are those of the table, another one at every step."""
-    seen: list[tuple[int, int]] = []
-    own = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr(
-        torch.nn.functional,
-        "scaled_dot_product_attention",
-        lambda q, k, v: seen.append((q.shape[2], k.shape[2])) or own(q, k, v),
-    )
+def test_keys_are_those_that_todome_keeps(transformer, model):
+    """Those of the table, another one at every step."""
     z, t, labels = torch.randn(1, 4, 8, 8), torch.ones(1), torch.ones(1).long()
     made = [model(z, t, labels, transformer.rows_of(Downsample(2), step, torch.device("cpu"))) for step in (0, 1, 4)]
-    assert set(seen) == {(64, 16)}
     assert not made[0].allclose(made[1])
     assert made[0].equal(made[2])  # each key has its turn in four steps
     every = lambda layer, grid: torch.arange(64)  # noqa: E731

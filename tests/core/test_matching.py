@@ -102,21 +102,6 @@ def test_corners_are_the_destinations_without_randomness():
     assert {4, 9, 14, 19, 24, 20, 21, 22, 23} < set(of.tolist())
 
 
-def test_random_destinations_differ_between_seeds_and_phases():
-    def destinations(seed: int, number: int) -> tuple[int, ...]:
-        return tuple(split((16, 16), (2, 2), True, seed, number)[0].tolist())
-
-    assert len({destinations(seed, number) for seed in range(5) for number in range(4)}) == 20
-
-
-def test_the_most_alike_tokens_are_merged():
-    x = F.one_hot(torch.arange(4), 4).float()[None] + 0.1
-    x[0, 3] = 2 * x[0, 0]  # the same direction as the destination, hence the most alike of the three sources
-    found = match(x, table_of((2, 2), (2, 2), False, merged=1), phase(0))
-    assert found.place[0, 3] == found.place[0, 0]
-    assert found.place[0].unique().tolist() == [0, 1, 2]
-
-
 @pytest.mark.parametrize("random", [False, True])
 def test_a_phase_is_a_number_or_a_tensor(random):
     x, table = noise(2, 63, 8), table_of((7, 9), (2, 2), random, merged=30, seed=1)
@@ -165,14 +150,6 @@ def test_corner_matching_agrees_with_tomesd(grid, stride, ratio):
     found = match(x, table_of(grid, stride, False, merged=min(r, most)), phase(0))
     values = noise(3, height * width, 5, seed=2)
     torch.testing.assert_close(unmerge(merge(values, found), found), their_unmerge(their_merge(values)))
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-def test_half_precision_merging_does_not_depend_on_the_order_of_addition(dtype):
-    x = noise(2, 256, 16).to(dtype)
-    found = match(x, table_of((16, 16), (4, 4), False, merged=200), phase(0))
-    shuffle = torch.randperm(256, generator=torch.Generator().manual_seed(0))
-    assert merge(x[:, shuffle], found._replace(place=found.place[:, shuffle])).equal(merge(x, found))
 
 
 @pytest.mark.parametrize("dtype", HALVES)

@@ -1,11 +1,11 @@
-"""Training of the UNet and the text encoder: stages, rates, prompts, and going on where it was cut."""
+"""Training of the autoencoder, the UNet and the text encoder: rates, prompts, and going on where it was cut."""
 
-import argparse
 import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import autoencoder
 import checkpoints
 import diffusion
 import export
@@ -13,8 +13,10 @@ import pytest
 import torch
 from diffusion import Prompts, Trainer
 from models import make_tokenizer
+from photos import cut, load_photos
 from prepared import read_prompts
 from runs import ITERATIONS, STAGES, logged, state_of
+from torch import Tensor
 from words import vocabulary
 
 
@@ -102,12 +104,6 @@ def test_the_rate_warms_up_and_falls():
     assert shares[-1] == pytest.approx(0.001)
 
 
-def test_stages_as_the_command_line_asks_for_them():
-    stages = diffusion.asked_stages(argparse.Namespace(iterations=[1, 2, 3], share=0.001))
-    assert [stage.iterations for stage in stages] == [1, 2, 3]
-    assert {size.batch for stage in stages for size in stage.sizes} == {1}
-
-
 def test_a_run_has_its_own_unet_and_the_pipeline_too(tmp_path):
     second = json.loads((Path(diffusion.__file__).parent / "second-unet.json").read_text())
     small = second | {"block_out_channels": [8, 16, 16], "norm_num_groups": 4, "attention_head_dim": 2}
@@ -118,3 +114,22 @@ def test_a_run_has_its_own_unet_and_the_pipeline_too(tmp_path):
     unet = export.assemble(tmp_path).unet
     assert unet.config.block_out_channels == [8, 16, 16]
     assert all(a.equal(b) for a, b in zip(unet.parameters(), [p.half() for p in trainer.average], strict=False))
+
+
+def test_the_autoencoder_goes_on_where_it_was_cut(run, photos, closeness, monkeypatch):
+    seen: list[Tensor] = []
+    monkeypatch.setattr(autoencoder, "CUT", 32)
+    monkeypatch.setattr(
+        autoencoder, "cut_for_training", lambda chosen: seen.append(cut(chosen, 32, 32, 1.5)) or seen[-1]
+    )
+    pictures = load_photos(sorted(photos.glob("*/*")))
+    for name in ("autoencoder.state", "vae.safetensors"):
+        (run / name).unlink()
+    for iterations in (2, 4):
+        torch.manual_seed(0)
+        autoencoder.train(pictures, closeness, run, iterations, batch=2)
+        assert state_of(run, "autoencoder")["iteration"] == iterations
+    assert len(seen) == 4
+    assert not seen[0].equal(seen[2])  # cuts of its own, not those of the beginning
+    weights = checkpoints.read_weights(run, "vae")
+    assert all(weights[name].equal(value) for name, value in state_of(run, "autoencoder")["vae"].items())

@@ -15,7 +15,6 @@ from diffusion import Size
 from PIL import Image
 
 from todome import Downsample
-from todome.tools.measuring.methods import method_named
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -58,32 +57,16 @@ def test_it_is_trained_once_and_compared(transformer, ready, photos, tmp_path, m
     assert [row.get("psnr") for row in again["rows"]][:4] == [row.get("psnr") for row in found["rows"]][:4]
 
 
-@pytest.fixture
-def model(transformer: Any) -> Any:
-    """With all of its parts at work: as it begins, it says nothing."""
+@torch.no_grad()
+def test_keys_are_those_that_todome_keeps(transformer):
+    """Those of the table, another one at every step. As the model begins, it says nothing."""
     torch.manual_seed(0)
     model = transformer.Transformer(3, width=64, layers=2).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
-    return model
-
-
-@torch.no_grad()
-def test_keys_are_those_that_todome_keeps(transformer, model):
-    """Those of the table, another one at every step."""
     z, t, labels = torch.randn(1, 4, 8, 8), torch.ones(1), torch.ones(1).long()
     made = [model(z, t, labels, transformer.rows_of(Downsample(2), step, torch.device("cpu"))) for step in (0, 1, 4)]
     assert not made[0].allclose(made[1])
     assert made[0].equal(made[2])  # each key has its turn in four steps
     every = lambda layer, grid: torch.arange(64)  # noqa: E731
     assert model(z, t, labels, every).allclose(model(z, t, labels), atol=1e-5)
-
-
-def test_fewer_steps_take_fewer_calls(transformer, model):
-    calls = []
-    model.register_forward_pre_hook(lambda *_: calls.append(1))
-    noise, labels = torch.randn(2, 4, 8, 8), torch.tensor([0, 1])
-    for name, count in (("dense", transformer.STEPS), ("dense:3", 3), ("todome:2", transformer.STEPS)):
-        calls.clear()
-        assert transformer.draw(model, noise, labels, method_named(name)).isfinite().all()
-        assert len(calls) == count

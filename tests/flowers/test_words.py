@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from labels import COLOURS_OF_KIND, Label, read_label
 from photos import SIDE, list_photos, load_photos, open_photo
 from PIL import Image, ImageDraw
-from words import COLOURS, FILLERS, KINDS, VIEWS, caption, unknown_word, vocabulary
+from words import COLOURS, FILLERS, KINDS, VIEWS, caption, vocabulary
 
 GREEN, RED, YELLOW = (40, 120, 40), (200, 20, 30), (250, 220, 20)
 KIND_OF_WORD = {form: kind for kind, forms in KINDS.items() for form in forms}
@@ -50,21 +50,6 @@ def test_captions_tell_most_of_what_they_know_and_meaningless_words():
     assert len(every & {*FILLERS}) > 20
     assert len(every - {*vocabulary()}) > 20
     assert not {*FILLERS} & {*COLOURS, *KIND_OF_WORD, *VIEW_WORDS}
-
-
-def test_a_made_up_word_is_never_one_that_means_something():
-    words = ["red", "rose", "daisies", "one", "zorb"]
-
-    class Spelling(random.Random):
-        """Spells these words, and chooses letters where it would choose a filler."""
-
-        def random(self) -> float:
-            return 0.9
-
-        def choices(self, *_, **__) -> list[str]:
-            return list(words.pop(0))
-
-    assert unknown_word(Spelling()) == "zorb"
 
 
 def discs(background, colour, radius: int, places) -> Image.Image:

@@ -79,14 +79,6 @@ def test_both_halves_and_the_keys_and_values_of_others_are_selected_alike(unet):
     assert torch.equal(k[1] - 99, k[0])
 
 
-def test_merged_tokens_come_apart_again(unet):
-    patch = patch_on(unet, Merge(0.5))
-    q, k, v = before(patch, tokens())
-    assert q is k is v
-    assert q.shape == (2, 50, 8)
-    assert patch.after(q, options()).shape == (2, 99, 8)
-
-
 LEFT_ALONE = {
     "text as keys": lambda x: (x, x[:, :77], x[:, :77]),
     "longer keys": lambda x: (x, torch.cat([x, x], 1), torch.cat([x, x], 1)),

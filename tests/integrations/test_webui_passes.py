@@ -25,15 +25,12 @@ def test_off_is_as_if_it_were_not_there(either: WebUI):
     assert off.infotext == without.infotext == "Steps: 4"
 
 
-def test_off_touches_neither_the_model_nor_the_sampler(webui: WebUI, monkeypatch: pytest.MonkeyPatch):
-    launch = webui.sd_samplers.Sampler.launch_sampling
-
-    def looking(self: Any, *args: Any) -> Any:
-        assert "launch_sampling" not in vars(self)
+def test_off_touches_neither_the_model_nor_the_sampler(webui: WebUI):
+    def looking(params: Any) -> None:
+        assert "launch_sampling" not in vars(params.denoiser.sampler)
         assert not list(our_hooks(webui.unet))
-        return launch(self, *args)
 
-    monkeypatch.setattr(webui.sd_samplers.Sampler, "launch_sampling", looking)
+    webui.script_callbacks.on_cfg_denoiser(looking)
     webui.draw(enable_hr=True)
     webui.set(factor=2.0, disable_after=0.0)
     webui.draw()

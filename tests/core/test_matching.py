@@ -96,12 +96,6 @@ def test_destinations_are_one_per_cell_and_leftovers_are_sources(grid, stride, r
     assert cells == [(i, j) for i in range(grid[0] // stride[0]) for j in range(grid[1] // stride[1])]
 
 
-def test_corners_are_the_destinations_without_randomness():
-    to, of = split((5, 5), (2, 2), False, 0, 0)
-    assert to.tolist() == [0, 2, 10, 12]
-    assert {4, 9, 14, 19, 24, 20, 21, 22, 23} < set(of.tolist())
-
-
 @pytest.mark.parametrize("random", [False, True])
 def test_a_phase_is_a_number_or_a_tensor(random):
     x, table = noise(2, 63, 8), table_of((7, 9), (2, 2), random, merged=30, seed=1)

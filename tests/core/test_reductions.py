@@ -56,24 +56,9 @@ def test_levels_that_are_reduced(reduction, levels):
     assert reduction.levels(available=3) == levels
 
 
-def test_windowed():
-    assert not Downsample(2).windowed
-    assert not Merge(start=0, stop=1).windowed
-    assert Downsample(2, stop=0.6).windowed
-    assert Merge(start=0.1).windowed
-
-
 @pytest.mark.parametrize(("side", "factor"), [(32, 1), (64, 1), (65, 2), (128, 2), (192, 3), (256, 4)])
 def test_auto_on_the_grids_of_stable_diffusion(side, factor):
     assert Downsample.factor_on((side, side), "auto") == factor
-
-
-@pytest.mark.parametrize(
-    ("grid", "stride", "ratio", "merged"),
-    [((8, 8), (2, 2), 0.5, 32), ((8, 8), (2, 2), 0.75, 48), ((5, 5), (2, 2), 0.5, 12), ((3, 3), (3, 3), 8 / 9, 8)],
-)
-def test_merged_tokens_on_a_grid(grid, stride, ratio, merged):
-    assert Merge(ratio, stride=stride).merged_on(grid, ratio) == merged
 
 
 strides = st.tuples(st.integers(1, 4), st.integers(2, 4))

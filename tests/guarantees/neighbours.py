@@ -88,7 +88,7 @@ def residuals() -> dict[str, Any]:
 @dataclass(frozen=True)
 class Neighbour:
     name: str
-    join: Callable[[Any], None]
+    join: Callable[[Any], object]
     inputs: Callable[[], dict[str, Any]] = dict
     changes_output: bool = True
 

@@ -76,13 +76,6 @@ def test_tokens_that_stay_come_back_exactly(case):
     assert unmerge(merge(x, found), found)[alone].equal(x[alone])
 
 
-@given(matchings(), st.integers(-(2**10), 2**10))
-def test_a_constant_sequence_survives_exactly(case, value):
-    x, _, found = case
-    constant = torch.full_like(x, value)
-    assert unmerge(merge(constant, found), found).equal(constant)
-
-
 @given(
     st.tuples(st.integers(4, 11), st.integers(4, 11)),
     st.tuples(st.integers(1, 4), st.integers(1, 4)),

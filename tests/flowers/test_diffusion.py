@@ -1,5 +1,6 @@
 """Training of the autoencoder, the UNet and the text encoder: rates, prompts, and going on where it was cut."""
 
+import argparse
 import json
 import math
 from pathlib import Path
@@ -102,6 +103,12 @@ def test_the_rate_warms_up_and_falls():
     assert falling == sorted(falling, reverse=True)
     assert 0 < rising[0] < falling[0] < 1
     assert shares[-1] == pytest.approx(0.001)
+
+
+def test_stages_as_the_command_line_asks_for_them():
+    stages = diffusion.asked_stages(argparse.Namespace(iterations=[1, 2, 3], share=0.001))
+    assert [stage.iterations for stage in stages] == [1, 2, 3]
+    assert {size.batch for stage in stages for size in stage.sizes} == {1}
 
 
 def test_a_run_has_its_own_unet_and_the_pipeline_too(tmp_path):

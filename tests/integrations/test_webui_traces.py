@@ -102,6 +102,9 @@ def test_why_nothing_was_reduced_stands_under_the_picture(webui, capsys):
     (comment,) = p.comments
     assert comment.startswith("todome: first pass: nothing was reduced. The automatic factor leaves up to 4096 tokens")
     assert capsys.readouterr().out == f"{comment}\n"
+    webui.set(auto=False, factor=2.0, disable_after=0.1)
+    webui.script_callbacks.on_cfg_denoiser(lambda params: webui.interrupt())
+    webui.draw(steps=1)
 
 
 def test_a_script_that_samples_by_itself_is_told(webui, capsys):
@@ -156,12 +159,16 @@ def loaded_parts() -> list[str]:
     return [name for name in sys.modules if name.split(".")[0] == "todome"]
 
 
+def raise_missing(name: str) -> str:
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
 @pytest.fixture
 def alone(monkeypatch) -> Iterator[None]:
-    """No todome is loaded, and the one that is installed is too new. The copy is forgotten afterwards."""
+    """No todome is loaded, and none is installed. The copy that is loaded instead is forgotten afterwards."""
     for name in loaded_parts():
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "7.1.0")
+    monkeypatch.setattr("importlib.metadata.version", raise_missing)
     yield
     for name in loaded_parts():
         del sys.modules[name]
@@ -176,7 +183,8 @@ def test_todome_that_is_missing_is_told(tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("alone")
-def test_the_copy_is_loaded_without_a_trace_on_the_path_beside_an_installed_todome_of_another_version(capsys):
+def test_the_copy_is_loaded_beside_another_version_without_a_trace_on_the_path(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "7.1.0")
     before = list(sys.path)
     assert registered_scripts()
     assert Path(sys.modules["todome"].__file__ or "").is_relative_to(EXTENSION / "vendor")

@@ -87,20 +87,6 @@ def test_a_signal_keeps_what_is_done_and_says_so(start, tmp_path, number, status
 
 
 @pytest.mark.thorough
-def test_ctrl_c_before_anything_is_done(start, tmp_path):
-    terminal, options = terminal_options()
-    process = start(tmp_path, "--steps", "5000", stdout=subprocess.PIPE, **options)
-    os.close(options["stderr"])
-    assert "Drawing rose.png" in shown_on(terminal, until="Drawing rose.png")
-    process.send_signal(signal.SIGINT)
-    rest = shown_on(terminal)
-    out, _ = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, "")
-    assert rest.rstrip().endswith("Interrupted. No picture was finished.")
-    assert left(tmp_path) == []
-
-
-@pytest.mark.thorough
 def test_a_reader_that_leaves_is_no_error(start, tmp_path):
     with start(tmp_path, "--steps", "1", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout

@@ -18,7 +18,6 @@ import todome
 from todome import Downsample, Merge, Plan
 from todome.hosts import find_layers
 from todome.plan import PlannedLayer
-from todome.tools.commands.options import PictureOptions
 from todome.tools.generate import Generated, Settings, make_picture, recommended_settings, settings_of
 from todome.tools.pictures import read_texts
 from todome.tools.pipelines import open_pipeline, size_step
@@ -157,14 +156,6 @@ def test_options_go_before_what_a_plan_was_measured_with(run, folder, plan):
     assert {name: found[name] for name in plan} == {**plan, **own}
 
 
-def test_a_plan_measured_with_the_model_s_own_scheduler_leaves_it(run, plan):
-    measured = {**plan, "scheduler": "PNDMScheduler", "loras": [], "vae": None}
-    Plan(Plan.load("plan.json").layers, measured=measured).save("own.json")
-    base = Settings(scheduler="euler", loras=("other.safetensors",))
-    settings = PictureOptions(plan=Path("own.json")).settings(base)
-    assert (settings.scheduler, settings.loras, settings.steps) == (None, (), 3)
-
-
 @NOTHING_TO_GAIN
 def test_another_model_keeps_its_own_defaults(folder, run, monkeypatch):
     asked: dict[str, Any] = {}
@@ -208,10 +199,6 @@ def test_every_scheduler_makes_a_picture_and_leaves(flowers, name):
     assert np.isfinite(np.asarray(made.picture)).all()
     assert (np.asarray(make_picture(settings, flowers).picture) == np.asarray(made.picture)).all()
     assert flowers.scheduler is own
-
-
-def test_a_scheduler_of_its_own_has_the_name_others_know(flowers):
-    assert make_picture(Settings("a rose", size=(64, 64), steps=1), flowers).sampler == "DPM++ 2M"
 
 
 def test_the_sides_a_model_can_draw(flowers, folder):

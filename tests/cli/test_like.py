@@ -10,7 +10,7 @@ from PIL import Image
 
 from todome import Downsample
 from todome.tools.commands import app
-from todome.tools.generate import Generated, Settings, settings_of
+from todome.tools.generate import Generated, Settings
 from todome.tools.pictures import write_png
 
 AGAIN = ("generate", "--like", "one.png", "-o", "again.png")
@@ -27,17 +27,6 @@ def test_without_a_terminal_a_model_of_the_picture_is_refused(refused):
     picture("some/model; rm")
     assert refused(*AGAIN, code=2).endswith("If you trust it, say so with --model 'some/model; rm'.")
     assert not Path("again.png").exists()
-
-
-def test_a_model_that_the_user_names_is_used(run, folder):
-    picture("some/model")
-    assert run(*AGAIN, "--model", folder).exit_code == 0
-    assert settings_of(Path("again.png")).model == str(folder)
-
-
-def test_the_embedded_model_is_used(run, opened_once):
-    picture("todome-flowers")
-    assert run(*AGAIN).exit_code == 0
 
 
 def test_the_device_is_not_the_picture_s(run, opened_once):

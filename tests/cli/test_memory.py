@@ -2,11 +2,8 @@
 
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from fresh import DRAWING, python_after
 
 from todome.tools.devices import explain_out_of_memory
@@ -50,19 +47,3 @@ def load(told: Exception, hidden: Exception) -> None:
             raise hidden
         except RuntimeError as error:
             raise told from error
-
-
-@pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."), MemoryError()]
-)
-def test_a_gpu_without_memory(refused, opened_once, error):
-    def full(*_: Any) -> None:
-        raise error
-
-    handle = opened_once.unet.register_forward_pre_hook(full)
-    try:
-        said = refused("generate", "a", "--size", "64", "-o", "a.png", "--device", "cpu")
-    finally:
-        handle.remove()
-    assert said.startswith("There is not enough memory for 64x64 pixels. Lower the size")
-    assert not Path("a.png").exists()

@@ -48,14 +48,6 @@ def test_a_lora_of_kohya_and_its_weight(sd1, tmp_path):
     todome.remove(sd1)
 
 
-def test_a_lora_of_diffusers(sd1, tmp_path):
-    down, up, path = noise(2, 32), noise(32, 2), tmp_path / "ink.safetensors"
-    save_file({f"unet.{LAYER}.lora_A.weight": down, f"unet.{LAYER}.lora_B.weight": up}, path)
-    before = weight(sd1)
-    use_loras(sd1, [f"{path}:2"])
-    torch.testing.assert_close(weight(sd1), before + 2 * up @ down, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(
     "tensors",

@@ -4,16 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from todome.tools.pictures import difference, read_texts, write_png
+from todome.tools.pictures import difference, write_png
 from todome.tools.sheets import MARGIN, Column, draw_sheet
 
 GREY = Image.new("RGB", (8, 8), (100, 100, 100))
-
-
-def test_texts_come_back(tmp_path):
-    texts = {"todome": '{"a": 1}', "parameters": "a tulip\nNegative prompt: ünïcode 花"}
-    write_png(GREY, tmp_path / "a.png", texts)
-    assert read_texts(tmp_path / "a.png") == texts
 
 
 def test_a_file_that_came_up_meanwhile_is_kept(tmp_path):

@@ -1,9 +1,6 @@
 """Checkpoints in one file: what is opened computes what the original classes compute, from the same file."""
 
 import functools
-import signal
-import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,6 @@ import pytest
 import torch
 from diffusers.models.embeddings import get_timestep_embedding
 from diffusers.utils import logging as notes
-from fresh import DRAWING, python_after
 from PIL import Image
 from torch import Tensor
 
@@ -22,8 +18,6 @@ from todome.tools.checkpoints.opening import predicts_noise
 from todome.tools.checkpoints.tokenizer import merges
 from todome.tools.measuring.subjects import own_size
 from todome.tools.pipelines import open_pipeline
-from todome.tools.timing import Timing
-from todome.tools.tuning.options import Options
 
 
 @functools.cache
@@ -183,29 +177,3 @@ def test_explain_bench_and_eval_open_it(files, run):
     Path("p.txt").write_text("a rose")
     result = run("eval", model, "--prompts", "p.txt", "--methods", "todome:2", "-n", 1, "--steps", 2, "-o", "e", *small)
     assert "64x64 pixels, 1 picture of each" in result.stdout, result.output
-
-
-@pytest.mark.thorough
-def test_the_page_opens_it(files):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    model = str(files / "sd1.safetensors")
-    words = [python_after(DRAWING), "-m", "todome", "app", "--model", model, "--device", "cpu", "--port", port]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as page:
-        assert page.stdout
-        assert page.stdout.readline() == f"{model} is at http://127.0.0.1:{port}/\n"
-        page.send_signal(signal.SIGTERM)
-        assert page.stdout.read() == "Ctrl+C ends it.\nClosed.\n"
-
-
-@pytest.mark.thorough
-def test_a_checkpoint_is_tuned(files, tmp_path):
-    quick = Options(rounds=1, timing=Timing(seconds=0, rounds=1))
-    size: Any = {"height": 64, "width": 64, "steps": 2, "calibration": 1, "held_out": 1}
-    checkpoint = str(files / "sd1.safetensors")
-    plan = todome.tune(checkpoint, ["a rose", "a fox"], keep=20, **size, device="cpu", out=tmp_path, options=quick)
-    assert plan.measured["model"] == checkpoint
-    pipe = open_pipeline(checkpoint, "cpu")
-    with todome.apply(pipe, plan):
-        pass

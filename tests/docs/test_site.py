@@ -77,10 +77,6 @@ def test_the_reference_has_every_public_name(site: Path, pages: dict[Path, Page]
     assert {f"todome.tools.metrics.{name}" for name in todome.tools.metrics.__all__} <= anchors
 
 
-def test_files_that_are_not_on_the_site_are_named(site: Path):
-    assert "<code>examples/ldm_original.py</code>" in (site / "hosts/ldm/index.html").read_text()
-
-
 def test_no_source_of_a_figure_is_published(site: Path):
     assert not [*site.rglob("*.py"), *site.rglob("__pycache__")]
 

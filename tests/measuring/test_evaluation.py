@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +16,9 @@ from todome import Downsample
 from todome.hooks.modules import clocks_on
 from todome.tools.generate import settings_of
 from todome.tools.measuring.comparing import measures_at, read_picture
-from todome.tools.measuring.drawing import Batch, PictureMaker
+from todome.tools.measuring.drawing import Batch
 from todome.tools.measuring.evaluation import FLOWERS, carry_out, gigabytes, plan_for
 from todome.tools.measuring.runs import EvaluationPlan, picture_path, read_results, times_path
-from todome.tools.measuring.subjects import own_size
 from todome.tools.metrics import LPIPS, high_frequency, mse, psnr, ssim
 from todome.tools.pictures import read_texts
 
@@ -153,21 +151,12 @@ def test_plans_have_what_suits_the_model():
     assert refusal(lambda: plan_for("any")).startswith("prompts=None cannot be used.")
 
 
-def test_a_model_has_a_size_of_its_own(flowers, pipe):
-    assert own_size(flowers) == (256, 256)
-    assert PictureMaker(replace(PLAN, sizes=()), Path(), pipe).sized_plan().sizes == (own_size(pipe),)
-
-
 def test_without_the_weights_of_lpips_there_is_a_note(again, monkeypatch):
     monkeypatch.delenv("TODOME_LPIPS", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.warns(UserWarning, match=r"^LPIPS is left out\. LPIPS has no weights"):
         run = again(lpips=None)
     assert run.rows[1].closeness.lpips == ()
-
-
-def test_weights_that_were_asked_for_must_be_there(again):
-    assert refusal(lambda: again(lpips="none.safetensors"), FileNotFoundError).startswith("path='none.safetensors'")
 
 
 def test_large_pictures_have_every_measure():

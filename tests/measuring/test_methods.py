@@ -3,10 +3,8 @@
 import re
 
 import pytest
-from zoo import small_unet
 
 from todome import Downsample, Merge
-from todome.hooks.modules import clocks_on
 from todome.tools.measuring.methods import EXAMPLES, Method, method_named, methods_named
 from todome.tools.measuring.peers import CaTome, DeepCache, Tomesd
 
@@ -44,20 +42,6 @@ def test_what_a_name_means(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "title"),
-    [
-        ("dense", "dense"),
-        ("dense:20", "dense, 20 steps"),
-        ("dense:1", "dense, 1 step"),
-        ("todome:4,2", "todome 4, 2"),
-        ("tome:0.89,stride=3", "tome 0.89, stride=3"),
-    ],
-)
-def test_what_a_table_calls_it(name, title):
-    assert method_named(name).title == title
-
-
-@pytest.mark.parametrize(
     ("name", "told"),
     [
         ("", f"Allowed: {EXAMPLES}."),
@@ -88,10 +72,3 @@ def test_dense_comes_first_and_none_comes_twice():
 def test_dense_alone_is_compared_with_nothing(names):
     with pytest.raises(ValueError, match=r"^methods=.* Allowed: dense and at least one more\."):
         methods_named(names)
-
-
-def test_a_method_is_on_a_model_and_off_again():
-    unet = small_unet()
-    with method_named("todome:2").on(unet):
-        assert clocks_on(unet)
-    assert not clocks_on(unet)

@@ -10,7 +10,7 @@ from small_run import SIZES, row, small_run
 
 from todome.tools.measuring.methods import method_named
 from todome.tools.measuring.plots import pareto, series_of, worst_cases, write_plots
-from todome.tools.measuring.runs import Closeness, Evaluation
+from todome.tools.measuring.runs import Evaluation
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +78,3 @@ def test_every_plot_is_an_svg_and_a_png_on_white(finished):
     for path in paths[1::2]:
         with Image.open(path) as picture:
             assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
-
-
-def test_no_plots_where_nothing_was_compared(finished, tmp_path):
-    rows = [replace(one, closeness=Closeness()) for one in finished.rows]
-    assert write_plots(replace(finished, rows=rows, folder=tmp_path)) == []
-    assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ import pytest
 from todome.reductions import Downsample, Merge
 from todome.tools.measuring.methods import method_named
 from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationPlan, EvaluationRow
-from todome.tools.measuring.tables import TABLES, closeness_table, table_named, todo_table, tome_table, worst
+from todome.tools.measuring.tables import TABLES, closeness_table, todo_table, tome_table, worst
 
 SIZE = (512, 512)
 
@@ -110,8 +110,3 @@ def test_other_sizes_have_the_factor_that_leaves_as_many_keys():
     assert only["todo:2"] == only["tome:0.75"] == only["todome:2"] == ["1024x1024", "1280x768"]
     assert only["todo:4"] == only["tome:0.94,stride=4"] == only["todome:4"] == ["2048x2048"]
     assert len(only) == 6
-
-
-def test_no_such_table():
-    with pytest.raises(ValueError, match=r"^table='sd' cannot be used\. Allowed: tome or todo\."):
-        table_named("sd")

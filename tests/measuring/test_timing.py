@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from todome.tools.timing import Spread, Stopwatch, Timing, measuring, milliseconds, spread
+from todome.tools.timing import Stopwatch, Timing, measuring, milliseconds
 
 CPU = torch.device("cpu")
 
@@ -24,11 +24,6 @@ class Ticking:
 
     def __call__(self) -> float:
         return self.ms / 1000
-
-
-def test_spread_of_known_values():
-    assert spread([3.0, 1.0, 2.0, 5.0, 4.0]) == Spread(3.0, 2.0, 4.0)
-    assert spread([7.0]) == Spread(7.0, 7.0, 7.0)
 
 
 @pytest.mark.parametrize(("seconds", "times"), [(0.0, 1), (0.095, 10)])

@@ -23,15 +23,12 @@ from todome.tools.measuring.drawing import PictureMaker
 from todome.tools.measuring.evaluation import plan_for
 from todome.tools.pipelines import open_pipeline
 from todome.tools.tuning.control import Control
-from todome.tools.tuning.drawings import closeness
 from todome.tools.tuning.goal import Goal
-from todome.tools.tuning.layer_times import FACTORS, LayerTimes, is_worth_trying, never_falling
-from todome.tools.tuning.layers import TunedLayers
+from todome.tools.tuning.layer_times import FACTORS, is_worth_trying, never_falling
 from todome.tools.tuning.options import Options
 from todome.tools.tuning.progress import Progress
 from todome.tools.tuning.records import FILE
-from todome.tools.tuning.search import Search, Trial
-from todome.tools.tuning.sensitivity import Sensitivity
+from todome.tools.tuning.search import Trial
 from todome.tools.tuning.tuner import Tuner, carry_out, check_denoiser, measured_of, prompts_apart
 
 
@@ -185,19 +182,6 @@ def tuner_of(pipe: Any, options: Options | None = None) -> Tuner:
     return Tuner(pipe, maker, Goal(30), 1, None, Progress(None, shown=False), options=options or Options())
 
 
-@pytest.mark.parametrize("trials", [[], [Trial({"up.1.0": (2, 2)}, [1e-9], 1.01, 0.0)]])
-def test_a_plan_that_is_no_faster_is_none(pipe, tuned, trials):
-    tuner, dense = tuner_of(pipe), {name: one._replace(factor=1, later=1) for name, one in tuned[1].layers.items()}
-    layers = TunedLayers(dense, dict.fromkeys(dense, 1))
-    search = Search(layers, LayerTimes(1.0, 0.0, {}), Sensitivity(), tuner.drawings, tuner.records, lambda _: {})
-    search.trials = trials
-    plan = tuner.plan_of(search, trials[0] if trials else None)
-    assert {(layer.factor, layer.later) for layer in plan.layers.values()} == {(1, 1)}
-    assert plan.measured["speedup"] == 1
-    assert "is . " not in plan.measured["verdict"]
-    assert plan.measured["verdict"].endswith("All stays dense.")
-
-
 def test_too_little_time_is_said(run, tmp_path):
     with pytest.raises(ValueError, match=r"minutes=1e-09 cannot be used. Allowed: enough to draw a plan"):
         run(keep=30, minutes=1e-9, out=tmp_path / "other")
@@ -275,11 +259,6 @@ def test_a_model_without_layers_is_refused(run, pipe):
     )
     with pytest.raises(todome.NothingToReduce, match="has no BasicTransformerBlock"):
         run(keep=40)
-
-
-def test_closeness_is_that_of_the_mean_error():
-    assert closeness([1e-4, 3e-4]) == {"psnr": 36.99, "worst": 35.23, "low": 36.42, "high": 38.81, "pictures": 2}
-    assert closeness([0.0])["psnr"] == 100
 
 
 @given(st.lists(st.text(), min_size=2, max_size=12, unique=True), st.integers(1, 5), st.integers(1, 4))

@@ -23,12 +23,6 @@ def test_what_was_measured_is_found_again_under_the_same_conditions(tmp_path: Pa
     assert Records({"size": [8, 8]}, tmp_path / "run").measure({"layer": "up.1.0"}, never) == {"mse": 0.5}
 
 
-def test_what_is_found_is_the_same_now_and_later(tmp_path: Path):
-    records = Records({}, tmp_path)
-    now = records.measure({"what": 1}, lambda: (0.1 + 0.2, {"a": (1, 2)}))
-    assert now == Records({}, tmp_path).measure({"what": 1}, never)
-
-
 def test_a_line_that_was_cut_off_costs_that_measurement_alone(tmp_path: Path):
     for i in range(3):
         Records({}, tmp_path).measure({"what": i}, lambda i=i: i)
@@ -40,14 +34,6 @@ def test_a_line_that_was_cut_off_costs_that_measurement_alone(tmp_path: Path):
     assert Records({}, tmp_path).measure({"what": 3}, never) == 3
 
 
-def test_a_measurement_that_fails_leaves_the_others(tmp_path: Path):
-    records = Records({}, tmp_path)
-    records.measure({"what": 0}, lambda: 0)
-    with pytest.raises(ZeroDivisionError):
-        records.measure({"what": 1}, lambda: 1 // 0)
-    assert Records({}, tmp_path).found.keys() == {'{"what": 0}'}
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full disk")
 def test_on_a_full_disk_nothing_is_taken_for_measured(tmp_path: Path):
     (tmp_path / FILE).symlink_to("/dev/full")
@@ -55,9 +41,3 @@ def test_on_a_full_disk_nothing_is_taken_for_measured(tmp_path: Path):
     with pytest.raises(OSError, match="No space left"):
         records.measure({"what": 0}, lambda: 0)
     assert {"what": 0} not in records
-
-
-def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    assert Records({}).measure({"what": 0}, lambda: 7) == 7
-    assert not list(tmp_path.iterdir())

@@ -77,27 +77,6 @@ def test_without_measured_layers_the_best_factor_of_each_level_is_found(keep: fl
     assert search.trials[0].choices == dict.fromkeys(NAMES[2:], (2, 2))
 
 
-def test_uniform_choices_go_from_the_level_that_saves_most_to_all():
-    choices = [sorted(one.items()) for one in Model(1.0, 1.0, 0.0).search((2, 1, 1, 1, 2)).uniform_choices()]
-    first, last = (NAMES[1], NAMES[2], NAMES[3]), (NAMES[0], NAMES[4])
-    assert choices[:4] == [sorted(dict.fromkeys(first, (f, f)).items()) for f in (1.5, 2, 3, 4)]
-    bold = dict.fromkeys(first, (4, 4))
-    assert choices[4:] == [sorted((bold | dict.fromkeys(last, (f, f))).items()) for f in (1.5, 2, 3, 4)]
-
-
-def test_the_first_trial_only_tells_where_to_begin():
-    """It kept the goal by chance, and a choice that should be as close is far off: better ones are closer than both."""
-    search, goal = Model(1.0, 1.0, 0.0).search(), Goal(40)
-    alike = search.everywhere(2)
-    latents = search.sensitivity.total(alike)
-    chosen = search.fastest(latents)
-    search.trials = [Trial(alike, [0.8 * goal.error], 1.8, 0.0), Trial(chosen, [2 * goal.error], 2.2, 0.0)]
-    first = next(search.errors_to_try(goal))
-    assert 0.4 * latents < first < 0.5 * latents
-    search.trials.append(Trial(search.fastest(first), [1.1 * goal.error], 2.1, 0.0))
-    assert 0.7 * first < next(search.errors_to_try(goal)) < 0.9 * first  # a larger step than was missing
-
-
 def test_a_plan_that_another_budget_drew_counts_too():
     """It does not lead the search: the same call again draws the same plans."""
     model, goal = Model(1.0, 1.0, 0.0), Goal(40)

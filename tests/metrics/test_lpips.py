@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torchmetrics
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -49,43 +48,6 @@ def waves(side: int, shift: float) -> Tensor:
 def test_values_of_the_reference_implementation(real, side, shifts, distance):
     pictures = [waves(side, shift) for shift in shifts]
     assert real(*pictures).item() == pytest.approx(distance, rel=1e-5)
-
-
-def test_the_heads_are_those_that_torchmetrics_publishes(real):
-    """Another port of the original, which carries the heads but leaves AlexNet to torchvision."""
-    path = Path(torchmetrics.__file__).parent / "functional/image/lpips_models/alex.pth"
-    published = torch.load(path, map_location="cpu", weights_only=True)
-    assert all(head.equal(published[f"lin{i}.model.1.weight"]) for i, head in enumerate(real.heads))
-
-
-def patches(x: Tensor, size: int, stride: int) -> Tensor:
-    """(C, H, W) to (rows, columns, C, size, size)."""
-    return x.unfold(1, size, stride).unfold(2, size, stride).permute(1, 2, 0, 3, 4)
-
-
-def naive_features(network: LPIPS, picture: Tensor) -> list[Tensor]:
-    shift, scale = torch.tensor([-0.030, -0.088, -0.188]), torch.tensor([0.458, 0.448, 0.450])
-    x = ((picture * 2 - 1 - shift[:, None, None]) / scale[:, None, None]).double()
-    seen = []
-    for i, (stride, padding) in enumerate([(4, 2), (1, 2), (1, 1), (1, 1), (1, 1)]):
-        if i in (1, 2):
-            x = patches(x, 3, 2).amax(dim=(3, 4)).permute(2, 0, 1)
-        weight, bias = (network.get_parameter(f"convolutions.{i}.{part}").double() for part in ("weight", "bias"))
-        padded = torch.zeros(len(x), x.shape[1] + 2 * padding, x.shape[2] + 2 * padding, dtype=torch.float64)
-        padded[:, padding : padding + x.shape[1], padding : padding + x.shape[2]] = x
-        places = torch.einsum("hwcij,ocij->ohw", patches(padded, weight.shape[-1], stride), weight)
-        x = (places + bias[:, None, None]).clamp(min=0)
-        seen.append(x / (x.square().sum(dim=0).sqrt() + 1e-10))
-    return seen
-
-
-def test_an_independent_computation_agrees(network):
-    picture, reference = noise(3, 40, 36), noise(3, 40, 36, seed=1)
-    expected = 0.0
-    for i, pair in enumerate(zip(naive_features(network, picture), naive_features(network, reference), strict=True)):
-        head = network.get_parameter(f"heads.{i}").double().flatten()
-        expected += ((pair[0] - pair[1]) ** 2 * head[:, None, None]).sum(dim=0).mean().item()
-    assert network(picture[None], reference[None]).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_it_is_symmetric_and_gives_a_value_per_picture(network):

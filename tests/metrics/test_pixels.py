@@ -118,10 +118,6 @@ def test_equal_pictures_have_1_and_noise_lowers_it(measure):
     assert values[-1] < 0.2
 
 
-def test_the_detail_of_equal_pictures_is_equal():
-    assert high_frequency(noise(2, 3, 16, 16), noise(2, 3, 16, 16)).tolist() == [1, 1]
-
-
 def test_the_detail_grows_with_the_square_of_the_contrast():
     reference = noise(1, 3, 32, 32)
     assert high_frequency(0.2 + 0.5 * reference, reference).item() == pytest.approx(0.25, rel=1e-4)
@@ -142,19 +138,6 @@ def passing(period: int) -> float:
 def test_the_detail_of_a_wave(period):
     energies = [passing(p) ** 2 * (wave(p) - 0.5).square().mean().item() for p in (period, 4)]
     assert high_frequency(wave(period), wave(4)).item() == pytest.approx(energies[0] / energies[1], rel=1e-4)
-
-
-def test_half_of_the_energy_passes_at_a_period_of_6_pixels():
-    assert passing(6) ** 2 == pytest.approx(0.5, abs=0.01)
-    assert passing(2) ** 2 > 0.99
-    assert passing(24) ** 2 < 0.01
-
-
-def test_blur_is_below_1_and_noise_above():
-    reference = noise(1, 3, 32, 32)
-    blurred = F.avg_pool2d(reference, 3, 1, 1)
-    assert high_frequency(blurred, reference).item() < 0.5
-    assert high_frequency(reference, blurred).item() > 2
 
 
 def test_a_flat_reference_has_no_detail_to_compare_with():

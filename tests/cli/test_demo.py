@@ -13,8 +13,8 @@ from todome.tools.generate import Settings
 from todome.tools.sheets import MARGIN
 
 
-def test_four_pictures_and_their_numbers(run, flowers, monkeypatch):
-    monkeypatch.setattr("todome.tools.pipelines.open_pipeline", lambda **_: flowers)
+@pytest.mark.usefixtures("opened_once")
+def test_four_pictures_and_their_numbers(run):
     result = run("demo", "--size", "64x64", "--steps", 2, "--prompt", "a daisy", "-o", "sheet.png")
     assert result.exit_code == 0, result.output
     assert re.search(r"\| dense +\| every token +\| [\d.]+ +\| 1.00x +\| - +\|", result.stdout)
@@ -27,12 +27,8 @@ def test_four_pictures_and_their_numbers(run, flowers, monkeypatch):
         assert texts == {"Title": "a daisy", "weights": todome_flowers.fingerprint()}
 
 
-@pytest.fixture(scope="module")
-def results(flowers):
-    return compare(flowers, Settings("a rose", size=(64, 64), steps=2, guidance=3.0))
-
-
-def test_methods_are_compared_on_equal_terms(results, flowers):
+def test_methods_are_compared_on_equal_terms(flowers):
+    results = compare(flowers, Settings("a rose", size=(64, 64), steps=2, guidance=3.0))
     assert [result.name for result in results] == list(METHODS)
     assert [result.made.settings.reduction for result in results] == list(METHODS.values())
     assert len({(one.made.settings.prompt, one.made.settings.seed, one.made.settings.steps) for one in results}) == 1

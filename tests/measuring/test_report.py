@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 from PIL import Image
 from small_run import NOISE, PICTURES, SCRIPT, SIZES, small_run
+from typer.testing import CliRunner, Result
 
+from todome.tools.commands import app
 from todome.tools.measuring.report import write_report
 from todome.tools.measuring.report_pictures import EXACT, MOST, Embedding, embedding_for
 from todome.tools.measuring.report_text import command_for
@@ -86,13 +88,7 @@ def page(finished: Evaluation) -> Page:
 
 
 @pytest.fixture
-def plotless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what is not about the plots, which take longest."""
-    monkeypatch.setattr("todome.tools.measuring.report.write_plots", lambda _: [])
-
-
-@pytest.fixture
-def reported(plotless: None, finished: Evaluation, tmp_path: Path) -> Callable[..., Page]:
+def reported(finished: Evaluation, tmp_path: Path) -> Callable[..., Page]:
     """The page of a run with other rows, and with the pictures of the finished one."""
 
     def write(rows: list[EvaluationRow], **options: Any) -> Page:
@@ -104,28 +100,21 @@ def reported(plotless: None, finished: Evaluation, tmp_path: Path) -> Callable[.
     return write
 
 
-def test_it_needs_nothing_else(page):
+def test_it_needs_nothing_else_and_what_users_wrote_is_text(page, finished):
     assert page.links
     assert all(link.startswith(("data:", "#")) for link in page.links)
     assert not page.open
-
-
-def test_what_users_wrote_is_text(page, finished):
-    assert "alert" not in " ".join(
-        re.findall(r"<script.*?</script>", (finished.folder / "report.html").read_text(), re.S)
-    )
+    source = (finished.folder / "report.html").read_text()
+    assert "alert" not in " ".join(re.findall(r"<script.*?</script>", source, re.S))
     assert sum(SCRIPT in caption for caption in page.captions) == len(SIZES) * len(METHODS) * 3
     assert page.text.count(SCRIPT) == len(SIZES) * len(METHODS) * 3 + 1
 
 
-def test_the_finding_is_what_was_measured(page):
+def test_the_finding_and_the_table_are_what_was_measured(page, finished):
     said = "todome 2: 1.2x as fast, differences are hard to see."
     assert page.text.count(said) == len(SIZES)
     assert page.text.count("42.3 dB close on average, and 32 dB in its worst picture.") == len(SIZES)
     assert page.text.count("with 20 of 25 steps is 1.26x as fast and 40.3 dB close") == len(SIZES)
-
-
-def test_the_table_is_what_was_measured(page):
     heads = ["method", "speed-up", "s / picture", "PSNR, dB", "worst 5 %", "LPIPS", "detail"]  # no others were measured
     assert (
         page.rows[:6]
@@ -139,9 +128,6 @@ def test_the_table_is_what_was_measured(page):
             ["tome 0.5", "1.10x", "1.818", "20.3", "10.5", "0.0720", "1.24"],
         ]
     )
-
-
-def test_the_best_of_each_column_is_marked(finished, page):
     best = re.findall(r"<td><strong>(.*?)</strong>", (finished.folder / "report.html").read_text())
     assert best == ["42.3", "32.5", "0.0060", "1.02", "1.26x", "1.587"] * len(SIZES)
 
@@ -161,12 +147,6 @@ def test_pictures_and_differences_are_those_of_the_files(page, finished):
         expected = {"dense": dense, "method": drawn, "difference": difference(drawn, dense, 8)}
         for kind, picture in expected.items():
             assert np.array_equal(np.asarray(decoded(page.pictures[kind][0])), np.asarray(picture))
-
-
-def test_only_as_many_cases_as_asked_for(finished, reported):
-    page = reported(finished.rows, cases=2)
-    assert len(page.pictures["method"]) == len(SIZES) * len(METHODS) * 2
-    assert "2 of 5 pictures of todo 2, the worst first. All of them are in pictures/64x64/todo_2" in page.text
 
 
 def test_settings_machine_and_the_command_to_measure_it_again(page, finished):
@@ -195,12 +175,13 @@ def test_large_pictures_are_scaled_down(finished):
 
 def test_an_unfinished_run_says_what_is_missing(finished, reported):
     dense, close, drawn, *_ = finished.rows
-    page = reported([dense, close, replace(drawn, closeness=Closeness())])
+    page = reported([dense, close, replace(drawn, closeness=Closeness())], cases=2)
     assert "Not drawn yet: todo 2; tome 0.5. Not compared with full attention yet: dense, 20 steps." in page.text
     assert "There is nothing to compare with full attention (dense) at this size yet." in page.text  # at the second one
     assert [row[0] for row in page.rows] == ["method", "dense", "todome 2", "dense, 20 steps"]
     assert page.rows[-1] == ["dense, 20 steps", "1.26x", "1.587", "-", "-", "-", "-"]
-    assert len(page.pictures["method"]) == PICTURES
+    assert len(page.pictures["method"]) == 2
+    assert "2 of 5 pictures of todome 2, the worst first. All of them are in pictures/48x32/todome_2" in page.text
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -211,33 +192,50 @@ def test_a_run_with_nothing_to_compare(finished, reported, count):
     assert not page.pictures
 
 
-@pytest.mark.usefixtures("plotless")
-@pytest.mark.parametrize("broken", [None, b"half a file"])
-def test_a_picture_that_cannot_be_read(tmp_path, broken):
-    run = small_run(tmp_path)
-    path = run.picture(SIZES[0], "todo:2", 1)
-    path.unlink() if broken is None else path.write_bytes(broken)
-    with pytest.raises(FileNotFoundError, match=r"^picture=.* Allowed: the PNG file that the evaluation drew\."):
-        write_report(tmp_path)
-    assert not (tmp_path / "report.html").exists()
-
-
-@pytest.mark.usefixtures("plotless")
-def test_a_picture_that_is_a_link_to_somewhere_else_is_not_shown(tmp_path):
-    run = small_run(tmp_path / "run")
-    path, private = run.picture(SIZES[0], "todo:2", 1), tmp_path / "private.png"
-    path.rename(private)
+def linked(path: Path) -> None:
+    private = path.rename(path.parents[4] / "private.png")
     path.symlink_to(private)
-    with pytest.raises(ValueError, match=r"^picture='.*' cannot be used\. Allowed: the name of a file inside "):
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"half a file"), linked])
+def test_a_picture_that_cannot_be_read_or_is_a_link_to_somewhere_else(tmp_path, spoil):
+    run = small_run(tmp_path / "run")
+    spoil(run.picture(SIZES[0], "todo:2", 1))
+    with pytest.raises((FileNotFoundError, ValueError), match=r"^picture=.* Allowed: the (PNG|name of a) file "):
         write_report(run.folder)
+    assert not (run.folder / "report.html").exists()
 
 
-def test_cases_are_at_least_one(finished):
-    with pytest.raises(ValueError, match=r"^cases=0 cannot be used\."):
-        write_report(finished.folder, cases=0)
+def command(*words: Any) -> Result:
+    return CliRunner().invoke(app, ["report", *map(str, words)], prog_name="todome")
 
 
-@pytest.mark.usefixtures("plotless")
+def test_the_command_says_where_everything_is_and_keeps_files_of_others(finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(finished.folder, "run")
+    said = command("run", "--cases", 1).stdout.splitlines()
+    assert said[0].startswith("Report: run/report.html, ")
+    assert len(said) == 1 + 2 * 2 * len(SIZES)
+    assert all(Path(line.removeprefix("Plot: ")).is_file() for line in said[1:])
+    Path("mine.html").write_text("a user's own")
+    assert "out='mine.html' exists already." in command("run", "--out", "mine.html").stderr
+    assert Path("mine.html").read_text() == "a user's own"
+    assert command("run", "--out", "mine.html", "--cases", 1, "--force").exit_code == 0
+    assert Path("mine.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("RUN -o a.pdf", "out='a.pdf' does not end in .html"),
+        ("none", "run='none' cannot be used."),
+        ("RUN --cases 0", "Invalid value for '--cases'"),
+    ],
+)
+def test_what_the_command_refuses(finished, words, said):
+    assert said in command(*words.replace("RUN", str(finished.folder)).split()).stderr
+
+
 def test_a_failure_leaves_the_old_file(finished, tmp_path, monkeypatch):
     path = tmp_path / "mine.html"
     path.write_text("a user's own")
@@ -250,6 +248,8 @@ def test_a_failure_leaves_the_old_file(finished, tmp_path, monkeypatch):
         write_report(finished.folder, path, cases=1, force=True)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.html"]
     assert path.read_text() == "a user's own"
+    with pytest.raises(ValueError, match=r"^cases=0 cannot be used\."):
+        write_report(finished.folder, cases=0)
 
 
 @pytest.mark.usefixtures("page")

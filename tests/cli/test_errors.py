@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
+from fresh import DRAWING, python_after
 from PIL import Image
 from zoo import small_unet, talking, tiny_pipeline
 
 from todome.hooks.modules import clocks_on
+from todome.tools.devices import explain_out_of_memory
 from todome.tools.generate import Settings, make_picture
 
 OUT = ("-o", "a.png")
@@ -41,18 +45,12 @@ def without_a_prompt(path: Path) -> None:
     DDPMPipeline(unet, DDPMScheduler()).save_pretrained(path)
 
 
-@pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, not_json, without_a_prompt])
-def test_what_is_no_model(refused, make):
-    make(Path("model"))
-    assert is_whole(refused("generate", "a", "--model", "model", *OUT), "model='model'")
-
-
-def test_a_model_without_its_weights(refused, weightless):
-    assert is_whole(refused("generate", "a", "--model", weightless, *OUT), f"model={str(weightless)!r}")
-
-
-def test_a_hub_id_that_cannot_be_reached(refused):
-    assert is_whole(refused("generate", "a", "--model", "no/such", *OUT), "model='no/such'")
+@pytest.mark.parametrize("model", ["missing", "empty", "not_json", "without_a_prompt", "weightless", "no/such"])
+def test_what_is_no_model(refused, weightless, model):
+    Path("empty").mkdir()
+    not_json(Path("not_json"))
+    without_a_prompt(Path("without_a_prompt"))
+    assert is_whole(refused("generate", "a", "--model", model, *OUT), f"model={model!r}")
 
 
 def test_a_model_with_nothing_to_reduce(refused, run, tmp_path):
@@ -259,3 +257,44 @@ def test_pictures_that_cannot_be_made_again(refused):
     Path("text.png").write_text("no picture")
     for name in ("foreign.png", "text.png", "none.png"):
         assert is_whole(refused("generate", "--like", name, *OUT), f"picture='{name}'")
+
+
+DRAW = """
+import resource, sys
+from pathlib import Path
+from todome.tools.cli import main
+
+taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + int({more}), resource.RLIM_INFINITY))
+main()
+"""
+ASKED = ("generate", "a", "--size", "8192", "--steps", "1", "-o", "a.png", "--device", "cpu")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is that of Linux")
+@pytest.mark.parametrize("more", [2.5e8, pytest.param(1.3e8, marks=pytest.mark.thorough)])
+def test_a_cpu_without_memory(tmp_path, more):
+    """In a process that may take so many bytes more than it has: enough to open the model, or hardly."""
+    words = [python_after(DRAWING), "-c", DRAW.format(more=more), *ASKED]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: There is not enough memory for "), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_library_hides_behind_another_error():
+    """As diffusers does where a file does not fit: it cannot load the weights, it says."""
+    hidden = RuntimeError("unable to mmap 70000000 bytes: Cannot allocate memory (12)")
+    with pytest.raises(MemoryError, match=r"^There is not enough memory for it\. Wait\.$"):
+        load(OSError("Unable to load weights"), hidden)
+    with pytest.raises(ValueError, match="out of memory"):
+        load(ValueError("prompt='a robot out of memory'"), RuntimeError("another"))
+
+
+def load(told: Exception, hidden: Exception) -> None:
+    with explain_out_of_memory("it", "Wait"):
+        try:
+            raise hidden
+        except RuntimeError as error:
+            raise told from error

@@ -1,4 +1,4 @@
-"""The report is one file that holds what was measured, the worst first; and it works in a browser."""
+"""The report is one file that holds what was measured, the worst first, with its plots; and it works in a browser."""
 
 import re
 import shlex
@@ -9,20 +9,63 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import NOISE, PICTURES, SCRIPT, SIZES, small_run
 from typer.testing import CliRunner, Result
 
 from todome.tools.commands import app
+from todome.tools.measuring.methods import method_named
+from todome.tools.measuring.plots import pareto, series_of, worst_cases, write_plots
 from todome.tools.measuring.report import write_report
 from todome.tools.measuring.report_pictures import EXACT, MOST, Embedding, embedding_for
 from todome.tools.measuring.report_text import command_for
-from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationRow, save_results
+from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationPlan, EvaluationRow, save_results
 from todome.tools.pictures import difference
+from todome.tools.pipelines import Size
+
+SCRIPT = "a <script>alert('rose')</script> & more"
+NOISE = {"dense": 0, "todome:2": 2, "dense:20": 4, "todo:2": 8, "tome:0.5": 24}  # the closest to dense first
+SPEED = {"dense": 1.0, "todome:2": 1.24, "dense:20": 1.26, "todo:2": 1.23, "tome:0.5": 1.1}
+SIZES = ((48, 32), (64, 64))
+PICTURES = 5
+
+
+def small_run(folder: Path) -> Evaluation:
+    """Finished: every method at two sizes. Picture 3 is the worst of each method, then 1, 4, 0, 2."""
+    plan = EvaluationPlan(
+        [SCRIPT, "tulips"], tuple(NOISE), model="some/flowers", sizes=SIZES, pictures=PICTURES, seed=70
+    )
+    rows = [row(size, method) for size in SIZES for method in NOISE]
+    run = Evaluation(plan, {"gpu": "A GPU", "versions": {"todome": "0.1.0", "torch": "2"}}, rows, folder)
+    for one in rows:
+        for i in range(PICTURES):
+            path = run.picture(one.size, one.method, i)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            drawn(one.size, NOISE[one.method], i).save(path)
+    save_results(run)
+    return run
+
+
+def row(size: Size, method: str) -> EvaluationRow:
+    psnr = [50 - NOISE[method] - loss for loss in (2, 6, 1, 15.5, 4)]
+    lpips = [NOISE[method] * (i + 1) / 1000 for i in range(PICTURES)]
+    detail = [1 + NOISE[method] / 100] * PICTURES
+    closeness = Closeness() if method == "dense" else Closeness(psnr=psnr, lpips=lpips, detail=detail)
+    steps = 20 if method == "dense:20" else 25
+    return EvaluationRow(size, method, PICTURES, steps, 2 / SPEED[method], SPEED[method], closeness=closeness)
+
+
+def drawn(size: Size, noise: int, i: int) -> Image.Image:
+    width, height = size
+    across, down = np.meshgrid(np.linspace(40, 200, width), np.linspace(40, 200, height))
+    picture = np.stack([across, down, np.full_like(across, 40 * i)], axis=-1)
+    picture += noise * np.random.default_rng(i).standard_normal(picture.shape)
+    return Image.fromarray(picture.clip(0, 255).astype(np.uint8))
+
 
 METHODS = ["todome 2", "dense, 20 steps", "todo 2", "tome 0.5"]  # the closest first
 
@@ -319,3 +362,65 @@ def nothing_is_wider_than_a_phone(tab: Any) -> None:
     for view in ("Slider", "Side by side"):
         tab.get_by_label(view).locator("visible=true").check()
         assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def lines_of(figure: Any) -> dict[str, Any]:
+    return {line.get_label(): line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")}
+
+
+def test_every_method_is_where_its_numbers_are(finished):
+    figure = pareto(finished, SIZES[0])
+    points = {tuple(point) for line in lines_of(figure).values() for point in line.get_xydata()}
+    compared = [one for one in finished.rows if one.size == SIZES[0] and not one.is_dense]
+    assert points == {(one.speedup, fmean(one.closeness.psnr)) for one in compared}
+    assert {text.get_text() for text in figure.axes[0].texts} == {"todome 2", "20 steps", "todo 2", "tome 0.5"}
+    assert set(lines_of(figure)) == {"todome, dithered", "ToDo, fixed", "ToMe", "fewer dense steps"}
+
+
+def test_only_the_control_is_joined(finished):
+    more = replace(row(SIZES[0], "dense:20"), method="dense:10", speedup=2.4)
+    lines = lines_of(pareto(replace(finished, rows=[*finished.rows, more]), SIZES[0]))
+    assert {label for label, line in lines.items() if line.get_linestyle() != "None"} == {"fewer dense steps"}
+    assert list(lines["fewer dense steps"].get_xdata()) == [1.26, 2.4]
+
+
+def test_labels_do_not_cover_each_other(finished):
+    near = [replace(row(SIZES[0], "todome:2"), method=f"todome:{n}", speedup=1.24 + n / 1000) for n in (3, 4)]
+    figure = pareto(replace(finished, rows=[*finished.rows, *near]), SIZES[0])
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(boxes) == 6
+    assert all(box.count_overlaps(boxes) == 1 for box in boxes)
+
+
+def test_the_worst_pictures_are_at_the_left(finished):
+    line = lines_of(worst_cases(finished, SIZES[1]))["todo 2"]
+    assert list(line.get_ydata()) == [26.5, 36, 38, 40, 41]
+    assert list(line.get_xdata()) == [10, 30, 50, 70, 90]
+
+
+@pytest.mark.parametrize(
+    ("name", "series"),
+    [
+        ("todome", "todome, dithered"),
+        ("todo:2,phase=dither", "todome, dithered"),
+        ("todome:2,phase=random", "todome, random"),
+        ("todo:2", "ToDo, fixed"),
+        ("tome", "ToMe"),
+        ("dense:20", "fewer dense steps"),
+        ("deepcache:3", "packages of others"),
+        ("todome:2+deepcache", "packages of others"),
+    ],
+)
+def test_methods_belong_to_series(name, series):
+    assert series_of(method_named(name)).label == series
+
+
+def test_every_plot_is_an_svg_and_a_png_on_white(finished, tmp_path):
+    run = replace(finished, rows=[one for one in finished.rows if one.size == SIZES[0]], folder=tmp_path)
+    names = [f"{plot}-48x32.{kind}" for plot in ("pareto", "worst-cases") for kind in ("svg", "png")]
+    paths = write_plots(run)
+    assert [path.name for path in paths] == names
+    assert sorted((run.folder / "plots").iterdir()) == sorted(paths)
+    for path in paths[1::2]:
+        with Image.open(path) as picture:
+            assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)

@@ -1,19 +1,88 @@
-"""The search of `todome.tune`, on models that are known: pictures that differ as some law of their layers says."""
+"""The search of `todome.tune`: measurements in a file, choices within a budget, on models that are known."""
 
 import hashlib
+import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from todome.plan import Plan, PlannedLayer
+from todome.tools.tuning.choice import Option, cheapest
 from todome.tools.tuning.goal import Goal
 from todome.tools.tuning.layer_times import FACTORS, LayerTimes
 from todome.tools.tuning.layers import TunedLayers
-from todome.tools.tuning.records import Records
+from todome.tools.tuning.records import FILE, Records
 from todome.tools.tuning.search import Search, Trial
 from todome.tools.tuning.sensitivity import Probe, Sensitivity
+
+
+def never() -> float:
+    raise AssertionError("it was measured before")
+
+
+def test_what_was_measured_is_found_again_under_the_same_conditions(tmp_path: Path):
+    first = Records({"size": [8, 8]}, tmp_path / "run")
+    assert first.measure({"layer": "up.1.0"}, lambda: {"mse": 0.5}) == {"mse": 0.5}
+    again = Records({"size": [8, 8]}, tmp_path / "run")
+    assert {"layer": "up.1.0"} in again
+    assert again.measure({"layer": "up.1.0"}, never) == {"mse": 0.5}
+    other = Records({"size": [16, 8]}, tmp_path / "run")
+    assert {"layer": "up.1.0"} not in other
+    assert other.measure({"layer": "up.1.0"}, lambda: 2) == 2
+    assert Records({"size": [8, 8]}, tmp_path / "run").measure({"layer": "up.1.0"}, never) == {"mse": 0.5}
+
+
+def test_a_line_that_was_cut_off_costs_that_measurement_alone(tmp_path: Path):
+    for i in range(3):
+        Records({}, tmp_path).measure({"what": i}, lambda i=i: i)
+    path = tmp_path / FILE
+    path.write_text(path.read_text()[:-10])
+    records = Records({}, tmp_path)
+    assert [{"what": i} in records for i in range(3)] == [True, True, False]
+    records.measure({"what": 3}, lambda: 3)
+    assert Records({}, tmp_path).measure({"what": 3}, never) == 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full disk")
+def test_on_a_full_disk_nothing_is_taken_for_measured(tmp_path: Path):
+    (tmp_path / FILE).symlink_to("/dev/full")
+    records = Records({}, tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        records.measure({"what": 0}, lambda: 0)
+    assert {"what": 0} not in records
+
+
+def brute_force(groups: list[list[Option]], budget: float) -> float | None:
+    sums = [(sum(o.cost for o in chosen), sum(o.weight for o in chosen)) for chosen in itertools.product(*groups)]
+    return min((cost for cost, weight in sums if weight <= budget), default=None)
+
+
+# Of very different sizes, and often the same ones.
+sizes = st.builds(lambda digit, power: digit * 10.0**power, st.integers(0, 3), st.integers(-3, 0))
+options = st.builds(Option, st.none(), sizes, sizes)
+layers = st.lists(st.lists(options, min_size=1, max_size=4), min_size=1, max_size=5)
+
+
+@given(layers, st.sampled_from([0, 0.01, 0.5, 3, 100]))
+@settings(deadline=None)
+def test_it_is_as_good_as_trying_everything(groups: list[list[Option]], budget: float):
+    bins = 500
+    found = cheapest(groups, budget, bins)
+    best, sure = brute_force(groups, budget), brute_force(groups, budget * (1 - len(groups) / bins))
+    if found is None:
+        assert sure is None
+        return
+    assert best is not None
+    assert all(option in group for option, group in zip(found, groups, strict=True))
+    assert sum(option.weight for option in found) <= budget * (1 + 1e-9)
+    cost = sum(option.cost for option in found)
+    assert cost >= best - 1e-9
+    assert sure is None or cost <= sure + 1e-9
+
 
 NAMES = ["down.1.0", "down.1.1", "up.1.0", "up.1.1", "up.1.2"]
 SAVED = {1.5: 0.05, 2: 0.08, 3: 0.1, 4: 0.11}  # of a step, by one layer

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from todome.tools.metrics import Inception, frechet_distance
-from todome.tools.metrics.fid import SOURCE
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +45,6 @@ def real() -> Inception:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TODOME_INCEPTION", raising=False)
         return Inception.find()
-
-
-@pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated:DeprecationWarning")
-def test_the_network_is_that_of_the_package(real, monkeypatch):
-    """Its TorchScript is an implementation of its own, with the normalisations where they were."""
-    monkeypatch.delenv("TODOME_INCEPTION", raising=False)
-    smooth = F.interpolate(noise(2, 3, 20, 20), (299, 299), mode="bicubic").clamp(0, 1)
-    pictures = torch.cat([noise(2, 3, 299, 299), smooth])
-    theirs = torch.jit.load(SOURCE.path()).eval()(2 * pictures - 1)
-    assert (real(pictures) - theirs.view(4, 2048)).abs().max() < 1e-4
 
 
 def waves(side: int, shift: float) -> Tensor:

@@ -45,12 +45,12 @@ def without_a_prompt(path: Path) -> None:
     DDPMPipeline(unet, DDPMScheduler()).save_pretrained(path)
 
 
-@pytest.mark.parametrize("model", ["missing", "empty", "not_json", "without_a_prompt", "weightless", "no/such"])
-def test_what_is_no_model(refused, weightless, model):
+@pytest.mark.parametrize("given", ["missing", "empty", "not_json", "without_a_prompt", "weightless", "no/such"])
+def test_what_is_no_model(refused, weightless, given):
     Path("empty").mkdir()
     not_json(Path("not_json"))
     without_a_prompt(Path("without_a_prompt"))
-    assert is_whole(refused("generate", "a", "--model", model, *OUT), f"model={model!r}")
+    assert is_whole(refused("generate", "a", "--model", given, *OUT), f"model={given!r}")
 
 
 def test_a_model_with_nothing_to_reduce(refused, run, tmp_path):
@@ -77,12 +77,9 @@ def test_a_size_the_model_cannot_make(refused, weightless, size, side, near):
     ("options", "named"),
     [
         ("--size=x256", "--size: 'x256'"),
-        ("--size=256x256x3", "--size: '256x256x3'"),
-        ("--size=", "--size: ''"),
         ("--factor 2 --ratio 0.5", "--factor and --ratio"),
         ("--dense --plan p.json", "--dense and --plan"),
         ("--phase fixed --dense", "--phase: It needs --factor."),
-        ("--phase fixed --ratio 0.5", "--phase: It needs --factor."),
         ("--stop 0.5 --dense", "--stop: It needs --factor or --ratio."),
         ("--factor two", "--factor: 'two'"),
         ("--factor 2 --factor auto", "--factor: '2,auto'"),
@@ -108,11 +105,9 @@ def test_neither_a_prompt_nor_a_picture(refused):
     ("options", "given"),
     [
         ("--factor 0.5", "factor=0.5"),
-        ("--factor 99", "factor=99"),
         ("--factor 2,2,2,2", "factor=(2, 2, 2, 2)"),
         ("--ratio 0.9", "ratio=0.9"),
         ("--start 0.5 --stop 0.2", "start=0.5"),
-        ("--seed -1", "seed=-1"),
         ("--steps 0", "steps=0"),
         ("--guidance nan", "guidance=nan"),
         ("--scheduler dpm", "scheduler='dpm'"),
@@ -126,17 +121,18 @@ def test_settings_out_of_range_are_refused_before_a_model_is_opened(refused, wei
 
 @pytest.mark.parametrize(
     "command",
-    ["generate a -o a.png --size 64 --model", "batch p.txt -o out --size 64 --model", "explain --size 64"],
+    [
+        "generate a -o a.png --size 64 --factor 99 --model",
+        "batch p.txt -o out --size 64 --factor 99 --model",
+        "explain --size 64 --factor 99",
+        "eval --prompts p.txt --methods todome:2 todome:99 --size 64 -o run",
+    ],
 )
 def test_a_factor_that_no_grid_has_is_refused_before_a_model_is_opened(refused, weightless, command):
     Path("p.txt").write_text("a rose")
-    assert is_whole(refused(*command.split(), weightless, "--factor", 99), "factor=99")
-
-
-def test_a_method_that_no_grid_has_is_refused_before_dense_is_drawn(refused, weightless):
-    Path("p.txt").write_text("a rose")
-    asked = ("--prompts", "p.txt", "--methods", "todome:2", "todome:99", "--size", 64, "-o", "run")
-    assert is_whole(refused("eval", weightless, *asked), "factor=99")
+    name, *words = command.split()
+    asked = (*words, weightless) if words[-1] == "--model" else (weightless, *words)
+    assert is_whole(refused(name, *asked), "factor=99")
     assert not Path("run").exists()
 
 
@@ -165,15 +161,6 @@ def test_memory_that_runs_out(refused, opened_once, monkeypatch, error):
     text = refused("generate", "a", *SMALL)
     assert text.startswith("There is not enough memory for 64x64 pixels. ")
     assert not clocks_on(opened_once.unet)
-
-
-def test_memory_that_runs_out_for_the_model(refused, monkeypatch):
-    def full(*_: Any, **__: Any) -> Any:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
-
-    monkeypatch.setattr("diffusers.DiffusionPipeline.to", full)
-    text = refused("generate", "a", "--device", "cpu", *SMALL)
-    assert text.startswith("There is not enough memory for todome-flowers on cpu. ")
 
 
 def test_other_errors_keep_their_traceback_and_leave_the_pipeline_clean(run, opened_once, monkeypatch):

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 import torch
 from diffusers import DiffusionPipeline, __version__
-from diffusers.utils import logging as notes
 from PIL import Image
 from safetensors.torch import save_file
-from transformers.utils import logging as bars
 
 import todome
 from todome import Downsample, Merge, Plan
@@ -23,7 +21,7 @@ from todome.plan import PlannedLayer
 from todome.tools.commands import app
 from todome.tools.generate import Generated, Settings, make_picture, recommended_settings, settings_of
 from todome.tools.pictures import read_texts, write_png
-from todome.tools.pipelines import open_pipeline, size_step
+from todome.tools.pipelines import size_step
 from todome.tools.schedulers import SCHEDULERS
 
 SMALL = ("--size", "64x64", "--steps", 2, "--device", "cpu")
@@ -199,13 +197,6 @@ def test_the_sides_a_model_can_draw(flowers, folder):
     assert size_step(DiffusionPipeline.from_pretrained(folder)) == 8
     made = make_picture(Settings("a rose", size=(136, 72), steps=1, reduction=Downsample(2)), flowers)
     assert made.picture.size == (136, 72)  # latents of 34 x 18, which no halving after the first divides
-
-
-def test_opening_leaves_the_notes_and_bars_of_others_alone(folder):
-    state = lambda: (notes.get_verbosity(), notes.is_progress_bar_enabled(), bars.is_progress_bar_enabled())  # noqa: E731
-    before = state()
-    open_pipeline(folder, device="cpu")
-    assert state() == before
 
 
 def test_from_python_the_pipeline_opens_by_itself():

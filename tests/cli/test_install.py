@@ -124,7 +124,11 @@ def read_only(hosts: Path) -> None:
     [
         (made_by_another, "--webui webui", "folder='webui/extensions/todome-extension' cannot be used. Allowed: one "),
         (read_only, "--comfyui comfyui", "comfyui='comfyui' cannot be written to "),
-        (id, "--webui webui --uninstall", "webui='webui' cannot be used. Allowed: a folder into which todome was installed"),
+        (
+            id,
+            "--webui webui --uninstall",
+            "webui='webui' cannot be used. Allowed: a folder into which todome was ",
+        ),
         *(
             (id, f"--{host} {path} {more}", f"{host}={path!r} cannot be used. Allowed: the folder of ")
             for host, path in [("webui", "nowhere"), ("webui", "."), ("webui", "comfyui"), ("comfyui", "webui")]
@@ -188,11 +192,6 @@ def put(hosts: Path) -> Path:
     return install(WEBUI, hosts / "webui")
 
 
-def list_too(folder: Path, *names: str) -> None:
-    marker = json.loads((folder / MARKER).read_text())
-    (folder / MARKER).write_text(json.dumps({**marker, "files": [*marker["files"], *names]}))
-
-
 MARKERS = [
     *({"files": [name]} for name in ("../../../precious.txt", "/etc/passwd", "scripts/../../x", "out/precious.txt")),
     *({"files": [name]} for name in ("..", ".", "", 1)),
@@ -220,7 +219,8 @@ def test_of_a_link_the_link_alone_is_removed(run, hosts, put):
     (hosts / "folder/mine.txt").touch()
     (put / "file").symlink_to(hosts / "precious.txt")
     (put / "link").symlink_to(hosts / "folder", target_is_directory=True)
-    list_too(put, "file", "link")
+    marker = json.loads((put / MARKER).read_text())
+    (put / MARKER).write_text(json.dumps({**marker, "files": [*marker["files"], "file", "link"]}))
     assert run("install", "--webui", "webui", "--uninstall").exit_code == 0
     assert not put.exists()
     assert (hosts / "precious.txt").read_text() == "a user's own"

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import todome_flowers
 import torch
 from diffusers import StableDiffusionControlNetPipeline
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from small_evaluation import BATCHES, PLAN, SIZE, refusal
 from zoo import controlnet, small_unet, talking, tiny_pipeline
 
@@ -21,10 +23,11 @@ from todome.tools.generate import settings_of
 from todome.tools.measuring.comparing import measures_at, read_picture
 from todome.tools.measuring.drawing import Batch
 from todome.tools.measuring.evaluation import FLOWERS, carry_out, gigabytes, plan_for
-from todome.tools.measuring.runs import EvaluationPlan, picture_path, read_results, times_path
-from todome.tools.metrics import LPIPS, high_frequency, mse, psnr, ssim
+from todome.tools.measuring.runs import EvaluationPlan, features_path, picture_path, read_results, times_path
+from todome.tools.metrics import LPIPS, frechet_distance, high_frequency, mse, psnr, ssim
 from todome.tools.pictures import read_texts
 
+pytestmark = pytest.mark.filterwarnings("ignore:FID is biased upwards by few pictures")
 QUICK: dict[str, Any] = {"pictures": 1, "steps": 1}
 
 
@@ -46,13 +49,9 @@ def test_from_a_notebook_with_a_pipeline_that_is_open(tmp_path, lpips):
     assert run.plan == EvaluationPlan(["a rose"], ["dense", "todome:2"], **drawn)
     assert [len(row.closeness.psnr) for row in run.rows] == [0, 1]
     assert not clocks_on(pipe.unet)
-
-
-def test_an_open_pipeline_is_called_by_where_it_comes_from(tmp_path, lpips):
-    pipe = talking(tiny_pipeline(unet=small_unet()))
     pipe.register_to_config(_name_or_path="some/flowers")
-    run = todome.evaluate(pipe, ["a rose"], ["todome:2"], out=tmp_path / "run", lpips=lpips, **QUICK)
-    assert (run.plan.model, run.plan.sizes) == ("some/flowers", (SIZE,))
+    named = todome.evaluate(pipe, ["a rose"], ["todome:2"], out=tmp_path / "named", lpips=lpips, **QUICK)
+    assert (named.plan.model, named.plan.sizes) == ("some/flowers", (SIZE,))
 
 
 def from_pictures() -> Any:
@@ -254,3 +253,60 @@ def test_a_plan_of_which_nothing_was_drawn_can_be_changed(folder, again, calls):
     shutil.rmtree(folder / "times")
     again(replace(PLAN, batch=3))
     assert calls == [(3, 1), (3, 2)] * 2
+
+
+REAL = torch.rand(5, 2048, generator=torch.Generator().manual_seed(0))
+
+
+def features_of(folder: Path, method: str) -> torch.Tensor:
+    return load_file(features_path(folder, SIZE, method))["features"]
+
+
+def test_fid_to_dense(folder, again, inception):
+    with pytest.warns(UserWarning, match="compare it only between sets of 3"):
+        dense, reduced = again(fid=True, inception=inception).rows
+    seen = [features_of(folder, method) for method in ("todome:2", "dense")]
+    assert [tuple(some.shape) for some in seen] == [(3, 2048)] * 2
+    assert (dense.fid, reduced.fid) == (None, frechet_distance(*seen))
+    save_file({"features": REAL[:3]}, features_path(folder, SIZE, "dense"))
+    assert again(fid=True, inception=inception).rows[1].fid == frechet_distance(seen[0], REAL[:3])  # not seen twice
+    picture_path(folder, SIZE, "dense", 0).unlink()
+    assert again(fid=True, inception=inception).rows[1].fid == reduced.fid  # but drawn again, they are
+
+
+@pytest.fixture
+def run(tmp_path: Path, flowers: Any, lpips: Path, inception: Path) -> Any:
+    """Evaluates with the FID to something real."""
+    files = {"pipe": flowers, "lpips": lpips, "inception": inception}
+    return lambda real: carry_out(replace(PLAN, real=str(real)), tmp_path / "run", **files)
+
+
+def test_fid_to_a_folder_of_real_pictures(tmp_path, run):
+    (tmp_path / "real/more").mkdir(parents=True)
+    for i, name in enumerate(["a.jpg", "more/b.png", "c.webp"]):
+        Image.new("L", (20 + i, 30), 40 * i).save(tmp_path / "real" / name)
+    (tmp_path / "real/notes.txt").write_text("no picture")
+    rows = run(tmp_path / "real").rows
+    real = tmp_path / "run/features/real.safetensors"
+    seen = load_file(real)["features"]
+    assert seen.shape == (3, 2048)
+    made = [features_of(tmp_path / "run", row.method) for row in rows]
+    assert [row.fid for row in rows] == [frechet_distance(one, seen) for one in made]
+    save_file({"features": REAL[:3]}, real)  # known the second time
+    assert run(tmp_path / "real").rows[0].fid == frechet_distance(made[0], REAL[:3])
+
+
+def test_fid_to_a_file_of_features(tmp_path, run):
+    save_file({"features": REAL}, tmp_path / "real.safetensors")
+    found = run(tmp_path / "real.safetensors").rows[0].fid
+    assert found == frechet_distance(features_of(tmp_path / "run", "dense"), REAL)
+
+
+@pytest.mark.parametrize("name", ["none", "none.safetensors", "one"])
+def test_no_real_pictures(tmp_path, run, calls, name):
+    (tmp_path / "one").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "one/a.png")
+    told = refusal(lambda: run(tmp_path / name))
+    assert told.startswith(f"real={str(tmp_path / name)!r} cannot be used.")
+    assert f"{int(name == 'one')} pictures are there" in told
+    assert calls == []

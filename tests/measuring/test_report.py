@@ -401,12 +401,8 @@ def test_the_worst_pictures_are_at_the_left(finished):
 @pytest.mark.parametrize(
     ("name", "series"),
     [
-        ("todome", "todome, dithered"),
         ("todo:2,phase=dither", "todome, dithered"),
         ("todome:2,phase=random", "todome, random"),
-        ("todo:2", "ToDo, fixed"),
-        ("tome", "ToMe"),
-        ("dense:20", "fewer dense steps"),
         ("deepcache:3", "packages of others"),
         ("todome:2+deepcache", "packages of others"),
     ],

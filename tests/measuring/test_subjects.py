@@ -5,7 +5,7 @@ import torch
 from zoo import small_unet, talking, tiny_pipeline
 
 from todome.tools.measuring import subjects
-from todome.tools.measuring.subjects import ARCHITECTURES, denoiser_call, own_size
+from todome.tools.measuring.subjects import ARCHITECTURES, denoiser_call
 
 
 def test_the_call_is_the_one_the_pipeline_makes():
@@ -43,11 +43,6 @@ def test_architectures_have_the_size_of_the_originals_and_take_their_inputs(name
         frames = {"animatediff": (4, 16), "svd": (25, 4)}.get(name, (4,))
         assert call().sample.shape == (2, *frames, 96, 64)
     assert round(sum(p.numel() for p in unet.parameters()) / 1e6, 1) == MILLIONS[name]
-
-
-def test_own_size(flowers):
-    assert own_size(flowers) == (256, 256)
-    assert own_size(subjects.random_unet(ARCHITECTURES["sd21"], torch.device("meta"), torch.float16)) == (768, 768)
 
 
 def test_what_cannot_be_called_alone_is_refused():

@@ -24,7 +24,7 @@ from todome.tools.measuring.evaluation import plan_for
 from todome.tools.pipelines import open_pipeline
 from todome.tools.tuning.control import Control
 from todome.tools.tuning.goal import Goal
-from todome.tools.tuning.layer_times import FACTORS, is_worth_trying, never_falling
+from todome.tools.tuning.layer_times import never_falling
 from todome.tools.tuning.options import Options
 from todome.tools.tuning.progress import Progress
 from todome.tools.tuning.records import FILE
@@ -112,6 +112,7 @@ def test_without_time_no_other_pictures_check_the_plan(run, tuned, tmp_path):
     assert tuned[1].measured.keys() - plan.measured.keys() == {"others"}
 
 
+@pytest.mark.thorough
 def test_a_step_is_timed_with_as_many_pictures_as_are_drawn_at_once(pipe):
     rows, counts = set(), {"calibration": 2, "held_out": 2, "batch": 2}
     pipe.unet.register_forward_pre_hook(lambda unet, args, kwargs: rows.add(len(args[0])), with_kwargs=True)
@@ -120,6 +121,7 @@ def test_a_step_is_timed_with_as_many_pictures_as_are_drawn_at_once(pipe):
     assert rows == {4}  # with guidance
 
 
+@pytest.mark.thorough
 def test_goals(run):
     """A larger budget is no slower; a speed is reached, a higher one no closer."""
     assert run(keep=20).measured["speedup"] >= run(keep=40).measured["speedup"]
@@ -198,6 +200,7 @@ class NoTimeForLayers(Progress):
         return self.what != "layers"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("goal", [Goal(20), Goal(faster=1.2)])
 def test_without_time_for_single_layers_those_of_a_level_are_alike(pipe, goal):
     drawn = plan_for("small", prompts_apart(PROMPTS, 1, 2), sizes=((32, 32),), steps=4, pictures=3)
@@ -279,14 +282,6 @@ def test_noise_of_times_is_averaged_and_not_taken_for_a_gain(measured: list[floa
     assert used == sorted(used)
     assert sum(used) == pytest.approx(sum(measured), abs=1e-9)
     assert measured != sorted(measured) or used == pytest.approx(measured)
-
-
-@pytest.mark.parametrize(
-    ("side", "tried"),
-    [(3, [1.5, 2, 3]), (16, [1.5, 2, 3, 4]), (191, [1.5, 2, 3, 4]), (192, [1.5, 2, 3, 4, 6])],
-)
-def test_large_factors_are_for_large_grids(side, tried):
-    assert sorted(factor for factor in FACTORS if is_worth_trying(factor, (side, side))) == tried
 
 
 @pytest.mark.parametrize(

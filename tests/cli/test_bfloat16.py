@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from fresh import TORCH, python_after
 
-from todome.tools.devices import PRODUCT, survives, torch_dtype
+from todome.tools.devices import survives, torch_dtype
 
 CPU = torch.device("cpu")
 KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
@@ -27,12 +26,6 @@ def test_a_product_in_bfloat16_is_tried_in_a_process_of_its_own(monkeypatch):
     assert torch_dtype("bfloat16", CPU) is torch.bfloat16
     monkeypatch.setattr(sys, "executable", "/no/such/python")  # the answer is remembered
     assert torch_dtype("bfloat16", CPU) is torch.bfloat16
-
-
-def test_the_product_is_one():
-    words = [python_after(TORCH), "-c", f"{PRODUCT}; print((a @ a)[0, 0])", *sys.path]
-    done = subprocess.run(words, capture_output=True)
-    assert (done.returncode, done.stdout.split()) == (0, b"tensor(64., dtype=torch.bfloat16)".split())
 
 
 @posix

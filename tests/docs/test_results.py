@@ -33,13 +33,6 @@ def test_tables_of_the_pages_are_those_of_the_results(figures: Any):
     assert [page for page in PAGES if figures.filled(text := (ROOT / page).read_text()) != text] == []
 
 
-def test_a_table_is_put_in_the_place_of_the_old_one(figures: Any):
-    made = figures.table("host", "host.json")
-    page = "One.\n\n<!-- table: host host.json -->\n{}\nTwo.\n"
-    for old in ("", "\n| old |\n|---|\n| older |\n"):
-        assert figures.filled(page.format(old)) == page.format(f"\n{made}\n")
-
-
 def test_a_table_of_a_result_that_is_not_made_yet_leaves_its_mark(figures: Any):
     mark = "One.\n\n<!-- table: host none.json -->\n"
     assert figures.filled(f"{mark}\n| old |\n|---|\n| older |\n\nTwo.\n") == f"{mark}\nTwo.\n"

@@ -10,11 +10,11 @@ import argparse
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from timeit import timeit
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
@@ -46,15 +46,9 @@ def plain_loop(jobs: dict[str, Job], out: Path) -> None:
         write_png(made.picture, out / f"{key}.png", made.texts())
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
-
-
 def slope(call: Callable[[int], Any], few: int, many: int) -> dict[str, float]:
     """Start-up and seconds per picture, from two runs: what does not depend on the number, and what does."""
-    short, long = seconds(lambda: call(few)), seconds(lambda: call(many))
+    short, long = (timeit(lambda count=count: call(count), number=1) for count in (few, many))
     each = (long - short) / (many - few)
     return {"start_s": short - few * each, "per_picture_s": each, "pictures_per_s": 1 / each}
 
@@ -97,16 +91,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     base = replace(recommended_settings(), size=(options.size, options.size), steps=options.steps, device="cpu")
-    began = time.perf_counter()
-    OnRay(LOCAL, (1, 1))
-    cluster = round(time.perf_counter() - began, 2)
+    cluster = round(timeit(lambda: OnRay(LOCAL, (1, 1)), number=1), 2)
     rows = throughput(base, options.few, options.many, options.rounds)
     machine = {**about(torch.device("cpu"), "diffusers", "ray"), "cores": os.cpu_count()}
     settings = {"size": options.size, "steps": options.steps, "few": options.few, "many": options.many}
     command = f"benchmarks/batch.py --rounds {options.rounds}"
     content = {"machine": machine, "command": command, **settings, "cluster_start_s": cluster}
     write_json(options.out, {**content, "rows": rows})
-    print(options.out)
 
 
 if __name__ == "__main__":

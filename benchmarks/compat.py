@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 
 from tqdm import tqdm
 
-from todome.tools.files import atomic_write
+from todome.tools.measuring.runs import write_json
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "compat.json"
@@ -137,8 +137,7 @@ def save(environment: Environment, row: dict[str, Any]) -> None:
     row = {"who": environment.who, "date": datetime.date.today().isoformat(), **row}
     rows = sorted([*rows, row], key=lambda one: [[int(n) for n in one[k].split(".")] for k in ("torch", "diffusers")])
     about = {"machine": f"{platform.machine()}, {os.cpu_count()} cores, no GPU", "tests": list(TESTS)}
-    with atomic_write(RESULTS) as new:
-        new.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    write_json(RESULTS, {"about": about, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import todome_flowers
-from tables import table
+from tables import RESULTS, table
 
 from todome.tools.files import atomic_write
 
@@ -42,6 +42,7 @@ class Made(NamedTuple):
     command: str = ""
     minutes: int = 0  # on two cores; what has none needs a GPU
     weights: bool = True  # whether it depends on those of the embedded model; times of models do not
+    commit: str = ""  # whose code has made it, where that code is gone
 
     @property
     def who(self) -> str:
@@ -59,8 +60,9 @@ def timed(name: str, command: str, minutes: int = 0) -> Made:
 LPIPS, BOTH = "--lpips lpips.safetensors", "--lpips lpips.safetensors --inception inception.safetensors"
 CARD = "flowers/train/evaluate.py --pipeline flowers/src/todome_flowers/pipeline --run RUN --to flowers"
 CARD += " --inception inception.safetensors"
-LORA = f"lora_study.py posters --work WORK/lora {BOTH} --out benchmarks/results/lora-study-h200.json"
+LORA = f"benchmarks/lora_study.py posters --work WORK/lora {BOTH} --out benchmarks/results/lora-study-h200.json"
 LORA += " --sheet docs/figures/lora.png"
+WITH_TRAINER = "c22ddc6"  # todome 0.1, whose `todome train-lora` it needs
 TRANSFORMER = "transformer.py PHOTOS --run RUN --out benchmarks/results/transformer-h200.json"
 TRANSFORMER += " --sheet docs/figures/transformer.jpg"
 TUNED = "benchmarks/results/tuning-h200"  # every single measurement
@@ -72,7 +74,7 @@ MADE = [
         f"ancestors.py --work WORK/ancestors --out FILE {BOTH} --real RUN/features.safetensors --prompts prompts.txt",
     ),
     result("layers.json", "layers.py --work WORK/layers --second RUN2/pipeline --out FILE"),
-    result("lora-study-h200.json", LORA),
+    Made("benchmarks/results/lora-study-h200.json", LORA, commit=WITH_TRAINER),
     result("transformer-h200.json", TRANSFORMER),
     result("tuning-h200.json", TUNING),
     *(timed(f"tuning-h200/{px}/measurements.jsonl", TUNING) for px in (256, 512, 768)),
@@ -93,10 +95,11 @@ MADE = [
     ),
     timed("training-h200.json", "training.py --out FILE"),
     timed("batch.json", "batch.py --rounds 2 --out FILE", minutes=20),
+    timed("beside.json", "beside.py --out FILE", minutes=5),
     timed("host.json", "host.py --rounds 8 --calls 10 --out FILE", minutes=1),
     timed("compat.json", "compat.py ../compat", minutes=60),
     *(Made(f"flowers/{name}", CARD) for name in ("metrics.json", "contact-sheet.jpg", "sizes.jpg")),
-    Made("docs/figures/lora.png", f"benchmarks/{LORA}"),
+    Made("docs/figures/lora.png", LORA, commit=WITH_TRAINER),
     Made("docs/figures/transformer.jpg", f"benchmarks/{TRANSFORMER}"),
     Made("docs/figures/why.json", "docs/figures/why.py --measure", minutes=4),
     Made("docs/figures/demo.png", "-m todome demo --out FILE --force", minutes=2),
@@ -156,7 +159,7 @@ def show(chosen: Sequence[Made]) -> None:
     for made in chosen:
         print(f"{made.path:56} {made.who:8} {state(made)}")
         if made.command:
-            print(f"    {shlex.join(full_command(made))}")
+            print(f"    {shlex.join(full_command(made))}{f' at commit {made.commit}' * bool(made.commit)}")
 
 
 def make_again(chosen: Sequence[Made], root: Path = ROOT) -> None:
@@ -177,8 +180,14 @@ def run(command: Sequence[str], root: Path = ROOT) -> None:
 
 
 def filled(page: str) -> str:
-    """A page whose tables are those of the results."""
-    return MARK.sub(lambda mark: f"<!-- table: {mark[1]} -->\n\n{table(*mark[1].split())}\n", page)
+    """A page whose tables are those of the results; one of a result that is still to be made has its mark alone."""
+
+    def anew(mark: re.Match[str]) -> str:
+        name, *files = mark[1].split()
+        are_made = all((RESULTS / file).exists() for file in files)
+        return f"<!-- table: {mark[1]} -->\n" + (f"\n{table(name, *files)}\n" if are_made else "")
+
+    return MARK.sub(anew, page)
 
 
 def fill_pages() -> None:

@@ -44,11 +44,6 @@ class TransformerChain(ModelMixin):
         return x
 
 
-def microseconds(call: Callable[[], Any], calls: int) -> float:
-    """The mean time of some calls, after some that are not timed."""
-    return 1e6 * Timer("call()", globals={"call": call}).timeit(calls).mean
-
-
 def measure(layers: int, rounds: int, calls: int) -> dict[str, list[float]]:
     """Microseconds per layer of every method, round by round."""
     model = TransformerChain(layers).eval()
@@ -60,11 +55,12 @@ def measure(layers: int, rounds: int, calls: int) -> dict[str, list[float]]:
         "todome Merge 0.5": lambda: todome.apply(model, todome.Merge(0.5, random=False)),
         "tomesd 0.5": lambda: tomesd_patch(model),
     }
+    timer = Timer("model(x, text)", globals={"model": model, "x": x, "text": text})
     times: dict[str, list[float]] = {name: [] for name in methods}
     for _ in trange(rounds, unit="round"):
         for name, patched in methods.items():
             with patched():
-                times[name].append(microseconds(lambda: model(x, text), calls) / layers)
+                times[name].append(1e6 * timer.timeit(calls).mean / layers)
     return times
 
 

@@ -39,8 +39,7 @@ def main() -> None:
     run = evaluate(methods=METHODS, sizes=((options.size,) * 2,), out=options.work, device=options.device, **drawn)
     rows = [row_of(row) for row in run.rows if not row.is_dense]
     write_json(options.out, {"about": run.about, "size": options.size, **drawn, "rows": rows})
-    for row in rows:
-        print(row)
+    print(*rows, sep="\n")
 
 
 if __name__ == "__main__":

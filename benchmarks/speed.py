@@ -1,19 +1,12 @@
 """The speed of SD 1.5, SD 2.1, SDXL, AnimateDiff and SVD with todome and its peers: `todome.bench` in one go.
 
     python benchmarks/speed.py --out benchmarks/results/speed.json
-    python benchmarks/speed.py --models animatediff svd --modes cuda-graph eager --out benchmarks/results/video.json
-    python benchmarks/speed.py --models sd15 --modes cuda-graph eager --attention math efficient --batch 1 \
-        --out benchmarks/results/attention.json
-    python benchmarks/speed.py --models sd15 sdxl --sizes 1024 2048 --modes compile-cuda-graph \
-        --out benchmarks/results/compile.json
-    python benchmarks/speed.py --models sd15 sdxl --modes cuda-graph --batch 1 --bounds --rounds 7 \
-        --out benchmarks/results/overhead.json
 
-Random weights in fp16 on a CUDA GPU; needs diffusers, tomesd, ca-tome and DeepCache, the last two for the first line
-only. `math` is attention that fills memory with a matrix, `efficient` what xFormers made of it: what machines without a
-flash kernel have. With `--bounds` there are two more methods: "bare:2" is an attention processor that slices its keys
-and does nothing else, "bound:8" self-attention with 8 keys, which no reduction at this level can beat. Cases that the
-file holds already are not measured again: a command that was interrupted goes on.
+figures.py has the commands of the other files. Random weights in fp16 on a CUDA GPU; needs diffusers, tomesd, and for
+the command above ca-tome and DeepCache. `math` is attention that fills memory with a matrix, `efficient` what xFormers
+made of it: what machines without a flash kernel have. With `--bounds` there are two more methods: "bare:2" is an
+attention processor that slices its keys and does nothing else, "bound:8" self-attention with 8 keys, which no reduction
+at this level can beat. Cases that the file holds already are not measured again: an interrupted command goes on.
 """
 
 import argparse
@@ -31,6 +24,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import todome
+from todome.tools.commands.options import read_size
 from todome.tools.measuring.peers import PEERS, SAME_STEPS, Peer, StepKind, finest_attention, unet_of
 from todome.tools.measuring.subjects import ARCHITECTURES, open_subject
 from todome.tools.pipelines import Size
@@ -135,12 +129,7 @@ def parts(model: str, options: argparse.Namespace) -> Iterator[Part]:
         for mode in options.modes:
             for pictures in several if mode == "cuda-graph" else several[:1]:
                 for text in options.sizes or SIZES.get(model, USUAL):
-                    yield Part(model, parsed_size(text), pictures, mode, attention, options.bounds)
-
-
-def parsed_size(text: str) -> Size:
-    width, _, height = text.partition("x")
-    return int(width), int(height or width)
+                    yield Part(model, read_size(text), pictures, mode, attention, options.bounds)
 
 
 def measure(model: str, options: argparse.Namespace) -> None:

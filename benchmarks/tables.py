@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -113,18 +114,6 @@ def ms(row: BenchRow | None) -> str:
     return f"{row.ms:.1f}" if row.method == "dense" or row.speedup is None else f"{row.ms:.1f} ({row.speedup:.2f}x)"
 
 
-def one_picture(results: Path) -> Table:
-    return speed(results, "cuda-graph")
-
-
-def four_pictures(results: Path) -> Table:
-    return speed(results, "cuda-graph", 4)
-
-
-def eager(results: Path) -> Table:
-    return speed(results, "eager")
-
-
 def memory(results: Path) -> Table:
     """Working memory of a call, beyond the weights; where there was too little, how much was asked for."""
     found = cases(results, "eager") or cases(results, "cuda-graph")
@@ -183,6 +172,13 @@ def gain(row: BenchRow | None) -> str:
 def host(results: Path) -> Table:
     for row in read(results)["rows"]:
         yield {"": row["method"], "µs a layer": f"{row['us']:.0f}", "beyond dense": f"{row['extra_us']:.0f}"}
+
+
+def beside(results: Path) -> Table:
+    """What a picture takes alone and beside busy loops, by what threads do while they wait."""
+    for row in read(results)["rows"]:
+        times = {"alone": f"{row['alone']:.1f} s", "beside two busy loops": f"{row['beside']:.1f} s"}
+        yield {"threads that wait": row["threads"], **times, "ratio": f"{row['beside'] / row['alone']:.1f}x"}
 
 
 # Quality: how close pictures are to dense.
@@ -408,7 +404,12 @@ def skipped(results: Path) -> Table:
         }
 
 
-SPEED = (one_picture, four_pictures, eager, memory, compiled, summary, host)
+TIMES = {
+    "one_picture": partial(speed, mode="cuda-graph"),
+    "four_pictures": partial(speed, mode="cuda-graph", pictures=4),
+    "eager": partial(speed, mode="eager"),
+}
+SPEED = (memory, compiled, summary, host, beside)
 QUALITY = (closeness, conditions, tome, todo, plans, other_pictures, transformer)
 OTHERS = (training_steps, training_attention, loras, engines, versions, skipped)
-TABLES: dict[str, Callable[..., Table | str]] = {made.__name__: made for made in (*SPEED, *QUALITY, *OTHERS)}
+TABLES: Mapping[str, Callable[..., Table | str]] = TIMES | {one.__name__: one for one in (*SPEED, *QUALITY, *OTHERS)}

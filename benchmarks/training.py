@@ -10,13 +10,11 @@ with softmax that trainers used before flash attention. Cases that the file hold
 import argparse
 import itertools
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from peft import LoraConfig
@@ -36,8 +34,7 @@ PROJECTIONS = ["to_q", "to_k", "to_v", "to_out.0"]  # of every attention, as in 
 DEVICE = torch.device("cuda")
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     model: str
     px: int
     pictures: int
@@ -107,7 +104,7 @@ def measured(unet: Any, case: Case, method: Method) -> dict[str, Any]:
         call = captured(step) if case.mode == "cuda-graph" else step
         settle(call, DEVICE)
         time_taken = spread(milliseconds(call, DEVICE, SECONDS))
-    return {**asdict(case), "method": method.name, "ms": time_taken._asdict(), "peak_mib": memory}
+    return {**case._asdict(), "method": method.name, "ms": time_taken._asdict(), "peak_mib": memory}
 
 
 def warmed_up(step: Callable[[], None]) -> None:
@@ -133,20 +130,15 @@ def rows_of(unet: Any, case: Case) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--stop-after", type=float, default=float("inf"), help="begin nothing after so many seconds")
     options = parser.parse_args()
-    deadline = time.monotonic() + options.stop_after
-    known = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
-    results = {"about": about(DEVICE, "diffusers", "peft"), "rows": known}
-    done = {tuple(row[name] for name in Case.__dataclass_fields__) for row in known}
-    for model, group in itertools.groupby(sorted(cases(), key=lambda case: case.model), lambda case: case.model):
+    rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    done = {tuple(row[name] for name in Case._fields) for row in rows}
+    for model, group in itertools.groupby(sorted(set(cases()) - done), lambda case: case.model):
         unet = with_lora(model)
         for case in group:
-            if tuple(asdict(case).values()) in done or time.monotonic() > deadline:
-                continue
-            known += rows_of(unet, case)
-            write_json(options.out, results)
-            print(case, [f"{row['method']} {row['speedup']:.2f}x" for row in known[-4:]], flush=True)
+            rows += rows_of(unet, case)
+            write_json(options.out, {"about": about(DEVICE, "diffusers", "peft"), "rows": rows})
+            print(case, [f"{row['method']} {row['speedup']:.2f}x" for row in rows[-4:]], flush=True)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
-from transformer_model import Rows, Transformer, rows_of
+from transformer_model import Transformer, rows_of
 
-from todome import Downsample
 from todome.tools.machine import about, chip
 from todome.tools.measuring.comparing import measures_at
 from todome.tools.measuring.methods import Method, method_named
@@ -110,10 +109,6 @@ def train(trainer: Trainer, vae: Any, options: argparse.Namespace, stages: Seque
             seconds, before = seconds + now - before, now
 
 
-def rows_at(method: Method, step: int, device: torch.device) -> Rows | None:
-    return rows_of(method.reduction, step, device) if isinstance(method.reduction, Downsample) else None
-
-
 @torch.inference_mode()
 def draw(model: Transformer, noise: Tensor, labels: Tensor, method: Method, steps: int = STEPS) -> Tensor:
     """Latents from noise (batch, 4, height, width), with guidance, in Euler's steps."""
@@ -121,7 +116,7 @@ def draw(model: Transformer, noise: Tensor, labels: Tensor, method: Method, step
     both = torch.cat([labels + 1, torch.zeros_like(labels)])
     for step in range(steps):
         t = torch.full((2 * len(z),), 1 - step / steps, device=z.device)
-        rows = rows_at(method, step, z.device)
+        rows = rows_of(method.reduction, step, z.device)
         with torch.autocast(z.device.type, torch.bfloat16):
             asked, any_other = model(z.repeat(2, 1, 1, 1), t, both, rows).float().chunk(2)
         z = z - (any_other + GUIDANCE * (asked - any_other)) / steps
@@ -137,46 +132,41 @@ def decoded(vae: Any, latents: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def call_ms(model: Transformer, noise: Tensor, method: Method) -> float:
-    """Of one call with guidance. The rows are looked up before, as a patch does."""
-    t, labels = torch.ones(2 * len(noise), device=noise.device), torch.zeros(2 * len(noise), device=noise.device).long()
-    grid, rows = (noise.shape[-2], noise.shape[-1]), rows_at(method, 0, noise.device)
-    if rows is not None:
-        known = [rows(layer, grid) for layer in range(len(model.blocks))]
-        rows = lambda layer, grid: known[layer]  # noqa: E731
-    twice = noise.repeat(2, 1, 1, 1)
+    """Of one call with guidance. The rows are known by then, as they are to a patch."""
+    twice, rows = noise.repeat(2, 1, 1, 1), rows_of(method.reduction, 0, noise.device)
+    t = torch.ones(len(twice), device=noise.device)
     with measuring(), torch.autocast(noise.device.type, torch.bfloat16):
-        return spread(milliseconds(lambda: model(twice, t, labels, rows), noise.device, 0.3)).median
+        return spread(milliseconds(lambda: model(twice, t, t.long(), rows), noise.device, 0.3)).median
 
 
 class Drawn(NamedTuple):
     row: dict[str, Any]
-    picture: Tensor  # the first, (3, height, width)
+    picture: Image.Image  # the first
 
 
 def compare(
-    model: Transformer,
-    vae: Any,
-    side: int,
-    pictures: int,
-    lpips: LPIPS | None,
-    steps: int = STEPS,
-    controls: Sequence[int] = CONTROLS,
+    model: Transformer, vae: Any, side: int, options: argparse.Namespace, steps: int, controls: Sequence[int]
 ) -> list[Drawn]:
     """Dense, each method, and dense in fewer steps; one number of steps costs as much as factor 2 does."""
-    device = next(model.parameters()).device
+    device, pictures = next(model.parameters()).device, options.pictures
+    lpips = LPIPS.load(options.lpips).to(device) if options.lpips else None
     source = torch.Generator().manual_seed(0)  # of the CPU: alike on every device
     noise = torch.randn(pictures, 4, side // 4, side // 4, generator=source).to(device)
     labels = torch.arange(pictures, device=device) % (model.label.num_embeddings - 1)
     ms = {name: call_ms(model, noise, method_named(name)) for name in ("dense", *METHODS)}
     equal = max(1, round(steps * ms["todome:2"] / ms["dense"]))
     dense = decoded(vae, draw(model, noise, labels, method_named("dense"), steps))
-    found = [Drawn({"method": "dense", "px": side, "pictures": pictures, "steps": steps, "ms": ms["dense"]}, dense[0])]
+    found = [
+        Drawn(
+            {"method": "dense", "px": side, "pictures": pictures, "steps": steps, "ms": ms["dense"]}, as_image(dense[0])
+        )
+    ]
     for name in (*METHODS, *(f"dense:{number}" for number in dict.fromkeys([equal, *controls]))):
         method = method_named(name)
         made = decoded(vae, draw(model, noise, labels, method, steps))
         row = {"method": name, "px": side, "pictures": pictures, "steps": method.steps or steps}
         row |= {"ms": ms.get(name, ms["dense"]), "equal_cost": name == f"dense:{equal}"}
-        found.append(Drawn(row | closeness(made, dense, lpips), made[0]))
+        found.append(Drawn(row | closeness(made, dense, lpips), as_image(made[0])))
     return found
 
 
@@ -191,14 +181,13 @@ def closeness(made: Tensor, dense: Tensor, lpips: LPIPS | None) -> dict[str, flo
 def sheet(drawn: Sequence[Drawn], trained: str) -> Image.Image:
     """Dense, ToDo, dithered at two factors, and fewer steps at the cost of the first of them."""
     names = {"dense": "dense", "todo:2": "ToDo 2", "todome:2": "dithered 2", "todome:4": "dithered 4"}
-    chosen = [one for one in drawn if one.row["method"] in names or one.row.get("equal_cost")]
-    first, *others = [(one.row, as_image(one.picture)) for one in chosen]
-    columns = [Column(first[1], "dense", ["every key", f"{first[0]['steps']} steps"])]
+    first, *others = [one for one in drawn if one.row["method"] in names or one.row.get("equal_cost")]
+    columns = [Column(first.picture, "dense", ["every key", f"{first.row['steps']} steps"])]
     for row, picture in others:
         name = names.get(row["method"], f"dense, {row['steps']} steps")
-        lines = ["costs as much as factor 2" if row["equal_cost"] else f"{first[0]['ms'] / row['ms']:.2f}x a step"]
+        lines = ["costs as much as factor 2" if row["equal_cost"] else f"{first.row['ms'] / row['ms']:.2f}x a step"]
         lines.append(f"PSNR to dense: {row['psnr']:.1f} dB")
-        columns.append(Column(picture, name, lines, difference(picture, first[1])))
+        columns.append(Column(picture, name, lines, difference(picture, first.picture)))
     note = "To the right: where each picture differs from the dense one, 8 times as bright."
     return draw_sheet("A transformer with fewer keys", trained, columns, note)
 
@@ -223,11 +212,6 @@ def parsed_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def autoencoder(device: torch.device) -> Any:
-    vae: Any = AutoencoderTiny.from_pretrained(todome_flowers.path() / "vae", dtype=torch.float32)
-    return vae.to(device, memory_format=torch.channels_last).eval().requires_grad_(False)
-
-
 def learnt(vae: Any, device: torch.device, options: argparse.Namespace, stages: Sequence[Stage]) -> Transformer:
     """The transformer with the weights in the folder of the run, which are made unless they are there."""
     labels = 1 + max(entry.label for entry in read_entries(options.run))
@@ -250,11 +234,11 @@ def main(stages: Sequence[Stage] = STAGES, steps: int = STEPS, controls: Sequenc
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    vae = autoencoder(device)
+    vae: Any = AutoencoderTiny.from_pretrained(todome_flowers.path() / "vae", dtype=torch.float32)
+    vae.to(device, memory_format=torch.channels_last).eval().requires_grad_(False)
     model = learnt(vae, device, options, stages)
-    lpips = LPIPS.load(options.lpips).to(device) if options.lpips else None
     facts = json.loads((options.run / "transformer.json").read_text())
-    drawn = [compare(model, vae, side, options.pictures, lpips, steps, controls) for side in options.sizes]
+    drawn = [compare(model, vae, side, options, steps, controls) for side in options.sizes]
     rows = [one.row for some in drawn for one in some]
     machine = {**about(device, "diffusers"), **weights_of(EMBEDDED)}
     write_json(options.out, {"about": machine, "trained": facts, "rows": rows})

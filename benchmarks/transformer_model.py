@@ -6,6 +6,7 @@ rotary positions (Su et al., arXiv 2104.09864) along height and width, and norma
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import TypeAlias
 
 import torch
@@ -20,9 +21,12 @@ Rows: TypeAlias = Callable[[int, Grid], Tensor]  # which keys a layer keeps, by 
 HEAD = 64  # channels
 
 
-def rows_of(reduction: Downsample, step: int, device: torch.device) -> Rows:
-    """The rows that todome keeps in this step, with a seed for every layer as in a UNet."""
+def rows_of(reduction: object, step: int, device: torch.device) -> Rows | None:
+    """The rows that todome keeps in this step, with a seed for every layer as in a UNet; looked up once."""
+    if not isinstance(reduction, Downsample):
+        return None
 
+    @cache
     def rows(layer: int, grid: Grid) -> Tensor:
         table = reduction.build_table(grid, reduction.levels(1)[1], stateless_randint(reduction.seed, layer))
         return kept_rows(table, reduction.phase_index(step)).to(device)

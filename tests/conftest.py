@@ -49,6 +49,21 @@ def pipe():
     return tiny_pipeline(unet=small_unet())
 
 
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a pipeline that is not the embedded one: 32 pixels wide and high by default."""
+    from zoo import small_unet, talking, tiny_pipeline
+
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    talking(tiny_pipeline(unet=small_unet())).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def folder(model: Path) -> Path:
+    return model
+
+
 @pytest.fixture
 def fresh_dynamo() -> Iterator[None]:
     """torch.compile without anything it made before, and without a trace of the test."""

@@ -22,7 +22,11 @@ from pathlib import Path
 
 TORCH = "import torch"
 DRAWING = "from todome.tools.pipelines import open_pipeline; open_pipeline(device='cpu')"  # and all that it imports
-BY_DEFAULT = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}  # what is passed on
+BY_DEFAULT = {  # what is passed on
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
 WAITING: list["subprocess.Popen[str]"] = []  # they end when nobody holds their stdin any more
 
 

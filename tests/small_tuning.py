@@ -3,17 +3,12 @@
 from typing import Any
 
 from attention_clock import AttentionClock
-from zoo import small_unet, talking, tiny_pipeline
 
 from todome.tools.timing import Timing
 from todome.tools.tuning.options import Options
 
 PROMPTS = ["a rose", "a tulip", "a daisy", "a field"]
 SMALL: dict[str, Any] = {"prompts": PROMPTS, "height": 32, "width": 32, "steps": 4, "calibration": 1, "held_out": 2}
-
-
-def small_pipeline() -> Any:
-    return talking(tiny_pipeline(unet=small_unet()))
 
 
 def counting(pipe: Any, pairs_per_ms: float = 1e5, **options: Any) -> Options:

@@ -243,20 +243,3 @@ def test_a_picture_to_start_from(visit, pages, tmp_path):
     told.get_by_text("Draw starts").wait_for(state="detached")
     tab.locator("#history button").nth(1).click()
     told.get_by_text("all of it is drawn anew").wait_for()
-
-
-@pytest.mark.thorough
-def test_by_keyboard_alone(visit):
-    tab = visit()
-    prompt(tab).focus()
-    reached = []
-    for _ in range(9):
-        tab.keyboard.press("Tab")
-        reached.append(tab.evaluate("document.activeElement.closest('[id]').id || document.activeElement.innerText"))
-        outline = tab.evaluate("""() => {
-            const part = document.activeElement, around = part.closest("label") ?? part;
-            return [part, around].some((one) => getComputedStyle(one).outlineStyle !== "none"
-                || getComputedStyle(one).boxShadow !== "none");
-        }""")
-        assert outline, reached
-    assert reached[:2] == ["draw", "stop"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from todome import Downsample, Merge, Plan
 from todome.plan import PlannedLayer
 from todome.tools.app.form import Form
-from todome.tools.app.presets import PACES, automatic_factor, first_form, pace_sets, title_of, token_pixels
+from todome.tools.app.presets import PACES, automatic_factor, first_form, pace_sets, token_pixels
 from todome.tools.app.tuning import TuneForm
 from todome.tools.generate import Settings
 from todome.tools.tuning.goal import Goal
@@ -82,20 +82,6 @@ def test_what_the_page_opens_with_can_be_drawn(flowers, offer):
     assert first_form(flowers, offer).order(offer).reductions == (Downsample(2),)
     other = offer._replace(base=Settings(model="other"))
     assert first_form(flowers, other).order(other).alone[0].model == "other"
-
-
-@pytest.mark.parametrize(
-    ("reduction", "title"),
-    [
-        (None, "full attention"),
-        (PLAN, "your plan"),
-        (Downsample("auto"), "todome auto"),
-        (Downsample((4, 1.5), phase="fixed", stop=0.8), "ToDo 4, 1.5, 0% to 80%"),
-        (Merge(8 / 9, stride=(3, 3)), "ToMe 0.889"),
-    ],
-)
-def test_titles(reduction, title):
-    assert title_of(reduction) == title
 
 
 def test_what_a_tuning_is_for():

@@ -30,16 +30,12 @@ def test_it_listens_here_and_opens_no_tunnel(pages):
     ("changes", "text"),
     [
         ({"width": 10**9}, "width=1000000000 cannot be used. Allowed: a whole number from 64 to 256."),
-        ({"height": "64; rm -rf"}, "height='64; rm -rf' cannot be used."),
         ({"width": 100}, "Width 100 does not work: this model needs multiples of 8."),
-        ({"steps": 10**6}, "steps=1000000 cannot be used."),
         ({"factor": 40}, "factor=40 cannot be used. Allowed: a number from 1 to 16."),
-        ({"guidance": -1}, "guidance=-1 cannot be used."),
         ({"seed": -3}, "seed=-3 cannot be used."),
         ({"start": 0.75, "stop": 0.5}, "start=0.75 cannot be used. Allowed: at most stop, which is 0.5"),
         ({"prompt": "x" * 1001}, "a text of at most 1000 characters"),
         ({"method": "../../etc/passwd"}, "method='../../etc/passwd' cannot be used."),
-        ({"scheduler": ["ddim"]}, "scheduler=['ddim'] cannot be used."),
     ],
     ids=str,
 )

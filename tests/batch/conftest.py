@@ -7,17 +7,8 @@ from typing import Any
 import pytest
 from made import SMALL
 from typer.testing import CliRunner, Result
-from zoo import small_unet, talking, tiny_pipeline
 
 from todome.tools.commands import app
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pipeline of random weights, which draws in milliseconds."""
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    talking(tiny_pipeline(unet=small_unet())).save_pretrained(path)
-    return path
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from filelock import FileLock
-from made import Picky, command, index, kill, pixels, wait_for, write_prompts
+from made import Picky, index, pixels, write_prompts
 from PIL import Image
 from pyarrow import parquet
 from typer.testing import CliRunner
@@ -238,23 +237,6 @@ def test_what_a_worker_raises_ends_the_run(devices: list[str]):
     with pytest.raises(ValueError, match=r"^Three is too much\.$"):
         list(Here(devices).run(Picky(), range(10), "test"))
     assert sorted(Here(devices).run(Picky(), range(3), "test")) == [f"{i} in {os.getcwd()} on cpu" for i in range(3)]
-
-
-@pytest.mark.thorough
-def test_a_batch_that_is_killed_goes_on(batch: Callable[..., Any], model: Path):
-    """By SIGKILL, in the middle: what was drawn stays as it is, the rest is drawn."""
-    write_prompts(40)
-    line, out = command(model, "prompts.txt", "-o", "out", "--batch", 2), Path("out")
-    alone = os.environ | {"OMP_NUM_THREADS": "1"}  # threads of several processes would wait for each other
-    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=alone) as process:
-        wait_for(lambda: len(written_at()) >= 4, process)
-        kill(process)
-    before = written_at()
-    assert len(before) < 40
-    result = batch("prompts.txt", "-o", "out", "--batch", 2)
-    assert result.exit_code == 0, result.output
-    assert before.items() <= written_at().items()
-    assert [record["row"] for record in index(out)] == list(range(1, 41))
 
 
 @pytest.mark.parametrize("shards", [(), ("--shards", "webdataset"), ("--shards", "parquet")], ids=str)

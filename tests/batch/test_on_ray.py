@@ -133,7 +133,7 @@ def test_numbers_of_workers_that_make_no_sense(batch: Callable[..., Any], worker
 
 @pytest.mark.thorough
 def test_an_evaluation_has_the_same_table(cluster: str, tmp_path: Path, lpips: Path, inception: Path):
-    """Pictures to the bit, metrics and FID to rounding; the features are those that the workers sent."""
+    """Pictures to the bit, metrics and FID to rounding."""
     plan = plan_for(prompts=["a rose", "a tulip"], methods=["todome:2"], sizes=((32, 32),), pictures=3, steps=2)
     options: Any = {"device": "cpu", "fid": True, "lpips": lpips, "inception": inception}
     with pytest.warns(UserWarning, match="FID is biased"):

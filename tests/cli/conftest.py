@@ -8,7 +8,7 @@ from typing import Any
 import originals
 import pytest
 from typer.testing import CliRunner, Result
-from zoo import small_unet, talking, tiny_pipeline
+from zoo import small_unet
 
 from todome.tools.commands import app
 from todome.tools.measuring.subjects import ARCHITECTURES
@@ -46,14 +46,6 @@ def opened_once(flowers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def small_sd15(monkeypatch: pytest.MonkeyPatch) -> None:
     """`sd15` means a small UNet."""
     monkeypatch.setitem(ARCHITECTURES, "sd15", {**small_unet().config})
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pipeline that is not the embedded one: 32 pixels wide and high by default."""
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    talking(tiny_pipeline(unet=small_unet())).save_pretrained(path)
-    return path
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -69,11 +68,6 @@ def test_help_tells_every_command(run):
 
 def test_version(run):
     assert run("--version").stdout == "todome 0.1.0\n"
-
-
-def test_the_command_is_installed():
-    (command,) = entry_points(group="console_scripts", name="todome")
-    assert command.value == "todome.tools.cli:main"
 
 
 def test_threads_that_wait_sleep():

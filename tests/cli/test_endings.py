@@ -1,4 +1,4 @@
-"""How `todome generate` ends early, by a signal, a reader that leaves or a full disk, in processes of their own."""
+"""How commands end early, in processes of their own: a signal at any time, a reader that leaves, a full disk."""
 
 import fcntl
 import os
@@ -9,6 +9,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fresh import DRAWING, heed_ctrl_c, python_after
+from fresh import DRAWING, TORCH, heed_ctrl_c, python_after
 
-WORDS = ["-m", "todome", "generate", "a rose", "-o", "rose.png", "--device", "cpu", "--size", "64"]
+GENERATE = ["generate", "a rose", "-o", "rose.png", "--device", "cpu", "--size", "64"]
 
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -31,7 +32,11 @@ def start() -> Iterator[Start]:
 
     def begin(folder: Path, *options: str, **streams: Any) -> subprocess.Popen[str]:
         common: dict[str, Any] = {"preexec_fn": heed_ctrl_c, **streams}
-        started.append(subprocess.Popen([python_after(DRAWING), *WORDS, *options], cwd=folder, text=True, **common))
+        started.append(
+            subprocess.Popen(
+                [python_after(DRAWING), "-m", "todome", *GENERATE, *options], cwd=folder, text=True, **common
+            )
+        )
         return started[-1]
 
     yield begin
@@ -54,7 +59,7 @@ def shown_on(terminal: int, until: str = "") -> str:
 def terminal_options() -> tuple[int, dict[str, Any]]:
     """A terminal, and what a process needs to write its errors there."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 100, 0, 0))  # lines and columns
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 100, 0, 0))  # without a width nothing is shown
     return ours, {"stderr": theirs, "env": os.environ | {"TERM": "xterm"}}
 
 
@@ -72,7 +77,12 @@ def left(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.thorough)]
+    ("number", "status"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.thorough),
+        pytest.param(signal.SIGHUP, 143, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_signal_keeps_what_is_done_and_says_so(start, tmp_path, number, status):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -88,20 +98,6 @@ def test_a_signal_keeps_what_is_done_and_says_so(start, tmp_path, number, status
     assert err == f"Interrupted. Kept: {', '.join(ordered)}.\n"
     said = [line.split(":")[0] for line in out.splitlines()]
     assert said in (ordered, ordered[:-1])  # the last may have been written in that moment
-
-
-@pytest.mark.thorough
-def test_ctrl_c_before_anything_is_done(start, tmp_path):
-    terminal, options = terminal_options()
-    process = start(tmp_path, "--steps", "5000", stdout=subprocess.PIPE, **options)
-    os.close(options["stderr"])
-    assert "Drawing rose.png" in shown_on(terminal, until="Drawing rose.png")
-    process.send_signal(signal.SIGINT)
-    rest = shown_on(terminal)
-    out, _ = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, "")
-    assert rest.rstrip().endswith("Interrupted. No picture was finished.")
-    assert left(tmp_path) == []
 
 
 @pytest.mark.thorough
@@ -160,3 +156,56 @@ def test_on_a_terminal_it_shows_what_it_does_and_the_time_left(start, tmp_path):
     assert "Decoding rose.png" in shown
     assert out.startswith("rose.png: 64x64 pixels in ")
     assert "\x1b" not in out
+
+
+SCRIPT = [str(Path(sys.executable).with_name("todome"))]
+MODULE = [sys.executable, "-m", "todome"]
+ONE_STEP = [*GENERATE, "--steps", "1"]
+STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+SENDING = """  # to the process itself, when it begins to import a module or to put a file in its place
+import os, sys
+def send(event, args):
+    if event == {event!r} and {name!r} in map(str, args[:2]):
+        os.kill(os.getpid(), {number})
+sys.addaudithook(send)
+"""
+
+
+def ended(words: list[str], folder: Path, **variables: str) -> tuple[int, str, str]:
+    options: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "preexec_fn": heed_ctrl_c}
+    done = subprocess.run(words, cwd=folder, env=os.environ | variables, **options)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "number", "module"),
+    [
+        (SCRIPT, signal.SIGINT, "numpy"),  # which torch imports, and does without
+        (MODULE, signal.SIGTERM, "torch"),
+        pytest.param(SCRIPT, signal.SIGTERM, "typer", marks=pytest.mark.thorough),
+        pytest.param(MODULE, signal.SIGINT, "torch", marks=pytest.mark.thorough),
+    ],
+)
+def test_while_the_command_itself_is_imported(tmp_path, command, number, module):
+    (tmp_path / "sitecustomize.py").write_text(SENDING.format(event="import", name=module, number=int(number)))
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    assert ended([*command, *ONE_STEP], tmp_path, PYTHONPATH=path) == (STATUS[number], "", "Interrupted.\n")
+
+
+@pytest.mark.parametrize(
+    ("number", "event", "name"),
+    [
+        (signal.SIGINT, "import", "diffusers"),
+        (signal.SIGTERM, "os.rename", "rose.png"),
+        pytest.param(signal.SIGTERM, "import", "transformers", marks=pytest.mark.thorough),
+        pytest.param(signal.SIGTERM, "import", "todome_flowers", marks=pytest.mark.thorough),
+    ],
+)
+def test_while_a_model_is_opened_and_a_picture_is_written(tmp_path, number, event, name):
+    script = f"{SENDING.format(event=event, name=name, number=int(number))}\nfrom todome.tools.cli import main\nmain()"
+    python = python_after(DRAWING if event == "os.rename" else TORCH)
+    code, out, err = ended([python, "-c", script, *ONE_STEP], tmp_path)
+    assert (code, out) == (STATUS[number], "")
+    assert err.startswith("Interrupted.")
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())

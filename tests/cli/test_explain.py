@@ -23,16 +23,6 @@ def test_a_pipeline_at_its_own_size(run, folder):
     assert "this is what factor=2 would do" in result.stdout
 
 
-@pytest.mark.thorough
-@pytest.mark.usefixtures("small_sd15")
-def test_a_size_and_a_factor(run):
-    text = run("explain", "sd15", "--size", "128x64", "--factor", "4,2").stdout
-    assert text.startswith("sd15, 128x64 pixels, one picture with guidance, ")
-    assert levels(text) == [("8x16", "8"), ("4x8", "8")]
-    assert re.search(VERDICT, text)
-    assert "this is what factor=2 would do" not in text
-
-
 @pytest.mark.usefixtures("small_sd15")
 @pytest.mark.parametrize(
     ("words", "code", "text"),

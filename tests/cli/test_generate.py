@@ -1,27 +1,27 @@
-"""`todome generate`: the pictures, their settings, and that the one leads to the other."""
+"""`todome generate`: the pictures, their settings, and that the one leads to the other, whoever made it."""
 
-import functools
 import json
+import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from diffusers import DiffusionPipeline, StableDiffusionPipeline, __version__
-from diffusers.utils import logging as notes
+from diffusers import DiffusionPipeline, __version__
 from PIL import Image
 from safetensors.torch import save_file
-from transformers.utils import logging as bars
 
 import todome
 from todome import Downsample, Merge, Plan
 from todome.hosts import find_layers
 from todome.plan import PlannedLayer
-from todome.tools.commands.options import PictureOptions
+from todome.tools.commands import app
 from todome.tools.generate import Generated, Settings, make_picture, recommended_settings, settings_of
-from todome.tools.pictures import read_texts
-from todome.tools.pipelines import open_pipeline, size_step
+from todome.tools.pictures import read_texts, write_png
+from todome.tools.pipelines import size_step
 from todome.tools.schedulers import SCHEDULERS
 
 SMALL = ("--size", "64x64", "--steps", 2, "--device", "cpu")
@@ -157,28 +157,10 @@ def test_options_go_before_what_a_plan_was_measured_with(run, folder, plan):
     assert {name: found[name] for name in plan} == {**plan, **own}
 
 
-def test_a_plan_measured_with_the_model_s_own_scheduler_leaves_it(run, plan):
-    measured = {**plan, "scheduler": "PNDMScheduler", "loras": [], "vae": None}
-    Plan(Plan.load("plan.json").layers, measured=measured).save("own.json")
-    base = Settings(scheduler="euler", loras=("other.safetensors",))
-    settings = PictureOptions(plan=Path("own.json")).settings(base)
-    assert (settings.scheduler, settings.loras, settings.steps) == (None, (), 3)
-
-
 @NOTHING_TO_GAIN
-def test_another_model_keeps_its_own_defaults(folder, run, monkeypatch):
-    asked: dict[str, Any] = {}
-    call = StableDiffusionPipeline.__call__
-
-    @functools.wraps(call)
-    def listening(pipe: Any, *words: Any, generator: Any, **options: Any) -> Any:
-        asked.update(options)
-        return call(pipe, *words, generator=generator, num_inference_steps=2)
-
-    monkeypatch.setattr(StableDiffusionPipeline, "__call__", listening)
+def test_another_model_keeps_its_own_defaults(folder, run):
     result = run("generate", "a rose", "--model", folder, "-o", "own.png")
     assert result.exit_code == 0
-    assert set(asked) == {"callback_on_step_end"}
     assert result.stderr.startswith('Note: factor="auto" leaves this model dense: its finest grid has 16x16 tokens')
     found = facts("own.png")
     assert (found["size"], found["steps"], found["guidance"]) == ([32, 32], 50, 7.5)
@@ -210,22 +192,11 @@ def test_every_scheduler_makes_a_picture_and_leaves(flowers, name):
     assert flowers.scheduler is own
 
 
-def test_a_scheduler_of_its_own_has_the_name_others_know(flowers):
-    assert make_picture(Settings("a rose", size=(64, 64), steps=1), flowers).sampler == "DPM++ 2M"
-
-
 def test_the_sides_a_model_can_draw(flowers, folder):
     assert size_step(flowers) == 8
     assert size_step(DiffusionPipeline.from_pretrained(folder)) == 8
     made = make_picture(Settings("a rose", size=(136, 72), steps=1, reduction=Downsample(2)), flowers)
     assert made.picture.size == (136, 72)  # latents of 34 x 18, which no halving after the first divides
-
-
-def test_opening_leaves_the_notes_and_bars_of_others_alone(folder):
-    state = lambda: (notes.get_verbosity(), notes.is_progress_bar_enabled(), bars.is_progress_bar_enabled())  # noqa: E731
-    before = state()
-    open_pipeline(folder, device="cpu")
-    assert state() == before
 
 
 def test_from_python_the_pipeline_opens_by_itself():
@@ -238,3 +209,54 @@ def test_from_python_the_pipeline_opens_by_itself():
 def test_what_is_recommended_settings():
     assert recommended_settings() == Settings(size=(256, 256), steps=25, guidance=3.0, reduction=Downsample(2))
     assert recommended_settings("some/model") == Settings(model="some/model", reduction=Downsample("auto"))
+
+
+AGAIN = ("generate", "--like", "one.png", "-o", "again.png")
+
+
+def picture(model: str, device: str = "cpu") -> None:
+    """A file that says it was made with a model."""
+    settings = Settings("a", model=model, size=(32, 32), steps=1, reduction=Downsample(2), device=device)
+    made = Generated(Image.new("RGB", (32, 32)), settings, "DDIM", 1.0, "")
+    write_png(made.picture, Path("one.png"), made.texts(), force=True)
+
+
+def test_without_a_terminal_a_model_of_the_picture_is_refused(refused):
+    picture("some/model; rm")
+    assert refused(*AGAIN, code=2).endswith("If you trust it, say so with --model 'some/model; rm'.")
+    assert not Path("again.png").exists()
+
+
+def test_the_device_is_not_the_picture_s(run, opened_once):
+    picture("todome-flowers", device="cuda:77")
+    assert run(*AGAIN, "--device", "cpu").exit_code == 0
+    assert run(*AGAIN, "--force").exit_code == 0
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[[str], int]]:
+    """Types an answer, and gives the end of a terminal at which it can be read."""
+    ends: list[int] = []
+
+    def typed(answer: str) -> int:
+        ends.extend(os.openpty())
+        os.write(ends[0], f"{answer}\n".encode())
+        return ends[1]
+
+    yield typed
+    for end in ends:
+        os.close(end)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no pseudo-terminals")
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_on_a_terminal_it_asks(run, folder, terminal, monkeypatch, capsys, answer):
+    """In this process: another one would import diffusers for as long as all else here takes."""
+    picture(str(folder))
+    with open(terminal(answer), closefd=False) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with pytest.raises(SystemExit) as ended:
+            app([*AGAIN, "--device", "cpu"], prog_name="todome")
+    assert ended.value.code == (0 if answer == "y" else 1)
+    assert capsys.readouterr().err.startswith(f"'one.png' names the model {str(folder)!r}. Use it? [y/N]:")
+    assert Path("again.png").exists() == (answer == "y")

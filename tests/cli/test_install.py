@@ -13,7 +13,6 @@ from hatchling.builders.wheel import WheelBuilder
 from todome import __version__
 from todome.tools.install import COMFYUI, MARKER, PACKAGE, WEBUI, install, integration_for
 
-WEBUI_MARKS = "webui.py or launch.py, modules, extensions"
 LINKS = pytest.mark.skipif(os.name == "nt", reason="links need a right of their own there")
 PUT_INTO = {
     "webui": (
@@ -110,27 +109,38 @@ def test_files_of_others_stay(run, hosts, refused):
     assert tree(put) == ["mine.txt"]
 
 
-def test_a_folder_that_todome_did_not_make(refused, hosts):
+def made_by_another(hosts: Path) -> None:
     (hosts / "webui/extensions/todome-extension").mkdir()
-    text = refused("install", "--webui", "webui")
-    assert text.startswith(
-        "folder='webui/extensions/todome-extension' cannot be used. Allowed: one that does not exist"
-    )
 
 
-@pytest.mark.parametrize("more", [(), ("--uninstall",)])
-@pytest.mark.parametrize("words", ["--webui nowhere", "--webui .", "--webui comfyui", "--comfyui webui"])
-def test_what_is_no_such_program(refused, hosts, words, more):
-    option, path = words.split()
-    text = refused("install", option, path, *more)
-    assert text.startswith(f"{option[2:]}={path!r} cannot be used. Allowed: the folder of ")
-    assert ("custom_nodes" if option == "--comfyui" else WEBUI_MARKS) in text
+def read_only(hosts: Path) -> None:
+    """Root may write everywhere but there."""
+    (hosts / "comfyui/custom_nodes").rmdir()
+    (hosts / "comfyui/custom_nodes").symlink_to("/proc")
 
 
-def test_nothing_to_take_away(refused, hosts):
-    text = refused("install", "--webui", "webui", "--uninstall")
-    assert text.startswith("webui='webui' cannot be used. Allowed: ")
-    assert MARKER in text
+@pytest.mark.parametrize(
+    ("prepare", "words", "said"),
+    [
+        (made_by_another, "--webui webui", "folder='webui/extensions/todome-extension' cannot be used. Allowed: one "),
+        (read_only, "--comfyui comfyui", "comfyui='comfyui' cannot be written to "),
+        (
+            id,
+            "--webui webui --uninstall",
+            "webui='webui' cannot be used. Allowed: a folder into which todome was ",
+        ),
+        *(
+            (id, f"--{host} {path} {more}", f"{host}={path!r} cannot be used. Allowed: the folder of ")
+            for host, path in [("webui", "nowhere"), ("webui", "."), ("webui", "comfyui"), ("comfyui", "webui")]
+            for more in ("", "--uninstall")
+        ),
+    ],
+)
+def test_what_is_refused(refused, hosts, prepare, words, said):
+    prepare(hosts)
+    before = tree(hosts)
+    assert refused("install", *words.split()).startswith(said)
+    assert tree(hosts) == before
 
 
 @pytest.mark.parametrize(
@@ -143,15 +153,6 @@ def test_options_that_mean_nothing(refused, hosts, words, named):
 def test_a_copy_without_integrations():
     with pytest.raises(ValueError, match=r"^todome='.+' cannot be used\. Allowed: .* holds the integration for "):
         integration_for(WEBUI, sources=())
-
-
-def test_a_host_that_cannot_be_written_to(refused):
-    """Root may write everywhere but there."""
-    Path("comfyui").mkdir()
-    for name in ("main.py", "comfy"):
-        (Path("comfyui") / name).touch()
-    (Path("comfyui") / "custom_nodes").symlink_to("/proc")
-    assert refused("install", "--comfyui", "comfyui").startswith("comfyui='comfyui' cannot be written to ")
 
 
 ALONE = """
@@ -191,31 +192,25 @@ def put(hosts: Path) -> Path:
     return install(WEBUI, hosts / "webui")
 
 
-def list_too(folder: Path, *names: str) -> None:
-    marker = json.loads((folder / MARKER).read_text())
-    (folder / MARKER).write_text(json.dumps({**marker, "files": [*marker["files"], *names]}))
-
-
-@pytest.mark.parametrize("more", [(), ("--uninstall",)])
-@pytest.mark.parametrize("name", ["../../../precious.txt", "{hosts}/precious.txt", "scripts/../../x", "..", ".", ""])
-def test_a_marker_that_lists_what_is_outside(refused, hosts, put, name, more):
-    name = name.format(hosts=hosts)
-    list_too(put, name)
-    before = tree(hosts)
-    text = refused("install", "--webui", "webui", *more)
-    assert text.startswith(f"folder='webui/{PUT_INTO['webui'][0]}' cannot be used. ")
-    assert f"It lists {name!r}: nothing was removed" in text
-    assert tree(hosts) == before
+MARKERS = [
+    *({"files": [name]} for name in ("../../../precious.txt", "/etc/passwd", "scripts/../../x", "out/precious.txt")),
+    *({"files": [name]} for name in ("..", ".", "", 1)),
+    *("", [], {}, {"files": 3}),
+]
 
 
 @LINKS
-def test_a_file_that_is_reached_through_a_link(refused, hosts, put):
+@pytest.mark.parametrize("more", [(), ("--uninstall",)])
+@pytest.mark.parametrize("marker", MARKERS, ids=str)
+def test_a_marker_that_lists_what_is_outside_or_cannot_be_read(refused, hosts, put, marker, more):
     (put / "out").symlink_to(hosts, target_is_directory=True)
-    list_too(put, "out/precious.txt")
-    before = tree(put)
-    assert "It lists 'out/precious.txt': nothing was removed" in refused("install", "--webui", "webui", "--uninstall")
+    (put / MARKER).write_text(json.dumps(marker) if marker != "" else "")
+    before = tree(hosts)
+    text = refused("install", "--webui", "webui", *more)
+    assert text.startswith(f"folder='webui/{PUT_INTO['webui'][0]}' cannot be used. ")
+    assert "nothing was removed" in text
+    assert tree(hosts) == before
     assert (hosts / "precious.txt").is_file()
-    assert tree(put) == before
 
 
 @LINKS
@@ -224,7 +219,8 @@ def test_of_a_link_the_link_alone_is_removed(run, hosts, put):
     (hosts / "folder/mine.txt").touch()
     (put / "file").symlink_to(hosts / "precious.txt")
     (put / "link").symlink_to(hosts / "folder", target_is_directory=True)
-    list_too(put, "file", "link")
+    marker = json.loads((put / MARKER).read_text())
+    (put / MARKER).write_text(json.dumps({**marker, "files": [*marker["files"], "file", "link"]}))
     assert run("install", "--webui", "webui", "--uninstall").exit_code == 0
     assert not put.exists()
     assert (hosts / "precious.txt").read_text() == "a user's own"
@@ -233,21 +229,12 @@ def test_of_a_link_the_link_alone_is_removed(run, hosts, put):
 
 @LINKS
 @pytest.mark.parametrize("linked", ["", MARKER])
-def test_a_folder_or_a_marker_that_is_a_link(refused, hosts, put, linked):
+@pytest.mark.parametrize("more", [(), ("--uninstall",)])
+def test_a_folder_or_a_marker_that_is_a_link(refused, hosts, put, linked, more):
     elsewhere = (put / linked).rename(hosts / "elsewhere")
     (put / linked).symlink_to(elsewhere, target_is_directory=not linked)
-    for more in ((), ("--uninstall",)):
-        assert " cannot be used. Allowed: " in refused("install", "--webui", "webui", *more)
+    assert " cannot be used. Allowed: " in refused("install", "--webui", "webui", *more)
     assert (put / "scripts/todome_webui.py").is_file()
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": [1]}', '{"files": 3}'])
-def test_a_marker_that_cannot_be_read(refused, hosts, put, text):
-    (put / MARKER).write_text(text)
-    before = tree(hosts)
-    for more in ((), ("--uninstall",)):
-        assert "It cannot be read: nothing was removed" in refused("install", "--webui", "webui", *more)
-    assert tree(hosts) == before
 
 
 def test_a_folder_in_place_of_a_file_stays(run, put):

@@ -29,7 +29,6 @@ def inpainting() -> dict[str, Any]:
 
 FOUND = {
     "a LoRA. Give it to --lora, beside a --model": one("lora_unet_mid_block.lora_up.weight", "a.lora_down.weight"),
-    "a LoRA. Give it to --lora, beside a --model ": one("unet.down_blocks.0.to_q.lora_A.weight"),
     "a VAE. Give it to --vae, beside a --model": tiny_vae().state_dict(),
     "a VAE. Give it to --vae, beside a --model ": originals.Autoencoder().state_dict(),
     "a ControlNet. Use it with diffusers: examples/controlnet.py": controlnet().state_dict(),
@@ -41,7 +40,6 @@ FOUND = {
     "a UNet without text encoder and VAE. Name the folder": one("model.diffusion_model.input_blocks.0.0.weight"),
     "a text encoder, one part of a pipeline. Name": one("text_model.embeddings.token_embedding.weight"),
     "a textual inversion, an embedding. Use": one("emb_params", shape=(2, 768)),
-    "a textual inversion, an embedding. Use ": one("clip_l", "clip_g"),
     "an IP-Adapter. Use": one("image_proj.proj.weight", "ip_adapter.1.to_k_ip.weight"),
     "a motion module of AnimateDiff. Use": one("down_blocks.0.motion_modules.0.temporal_transformer.norm.weight"),
     "the refiner of SDXL. It only goes on": one(

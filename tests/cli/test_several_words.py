@@ -26,9 +26,7 @@ def show(
     ("words", "told"),
     [
         ("", "None None None 1"),
-        ("--sizes 512", "None ['512'] None 1"),
         ("--sizes 512 1024 2048 --methods dense todome", "None ['512', '1024', '2048'] ['dense', 'todome'] 1"),
-        ("--sizes 512 --sizes 1024", "None ['512', '1024'] None 1"),
         ("--sizes 512 --steps 3 --sizes 1024 2048", "None ['512', '1024', '2048'] None 3"),
         ("--sizes=512 1024", "None ['512', '1024'] None 1"),
         ("-s 512 1024", "None ['512', '1024'] None 1"),

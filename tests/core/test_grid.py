@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from todome.reductions import AUTO_KEYS
 from todome.tokens.grid import (
     RowTable,
     cell_of,
@@ -19,7 +18,6 @@ from todome.tokens.grid import (
     tile_of,
 )
 
-laws = settings(deadline=None)
 seeds = st.integers(0, 2**31)
 
 
@@ -47,7 +45,6 @@ def nearest_rows(grid: tuple[int, int], size: tuple[int, int]) -> list[int]:
     return F.interpolate(rows, size=size, mode="nearest").flatten().long().tolist()
 
 
-@laws
 @given(grids_and_factors(whole=True), seeds)
 def test_cells_partition_the_grid(case, seed):
     (height, width), factor = case
@@ -55,9 +52,8 @@ def test_cells_partition_the_grid(case, seed):
     assert sorted(row for cell in cells for row in cell) == list(range(height * width))
 
 
-@laws
 @given(grids_and_factors(), st.integers(0, 2**31), seeds)
-def test_as_many_rows_are_kept_as_the_count_says_and_none_twice(case, number, seed):
+def test_as_many_rows_are_kept_as_the_count_says_and_none_twice_and_one_of_every_cell(case, number, seed):
     grid, factor = case
     for phase in ("dither", "fixed", "random"):
         table = downsampling_table(grid, factor, phase, seed)
@@ -65,9 +61,10 @@ def test_as_many_rows_are_kept_as_the_count_says_and_none_twice(case, number, se
         assert kept.equal(kept_rows(table, number))
         assert len(kept.unique()) == len(kept) == kept_count(grid, factor, phase)
         assert all(0 <= row < grid[0] * grid[1] for row in kept.tolist())
+        if phase != "fixed":
+            assert all(row in cell for row, cell in zip(kept.tolist(), members_of(table), strict=True))
 
 
-@laws
 @given(st.integers(1, 5), st.integers(1, 12), st.tuples(st.integers(1, 3), st.integers(1, 3)), seeds)
 def test_every_key_is_kept_equally_often(kept, side, cells, seed):
     """Whatever the factor is: otherwise attention would favour some keys at every step."""
@@ -93,7 +90,6 @@ def test_the_cell_of_a_factor(grid, factor, cell):
     assert cell_of(grid, factor) == cell
 
 
-@laws
 @given(grids_and_factors())
 def test_a_cell_fits_its_grid_and_comes_close_to_the_factor(case):
     grid, factor = case
@@ -103,7 +99,6 @@ def test_a_cell_fits_its_grid_and_comes_close_to_the_factor(case):
     assert abs(side / kept - factor) <= (0.2 if min(grid) >= 5 * factor + 1 else 1)
 
 
-@laws
 @given(grids_and_factors(), st.integers(0, 2**31), seeds)
 def test_fixed_keeps_what_todo_keeps_at_every_turn(case, number, seed):
     grid, factor = case
@@ -111,16 +106,6 @@ def test_fixed_keeps_what_todo_keeps_at_every_turn(case, number, seed):
     assert kept.tolist() == nearest_rows(grid, (int(grid[0] / factor), int(grid[1] / factor)))
 
 
-@laws
-@given(grids_and_factors(), st.sampled_from(["dither", "random"]), st.integers(0, 2**31), seeds)
-def test_one_row_of_every_cell_is_kept_at_every_turn(case, phase, number, seed):
-    grid, factor = case
-    order = downsampling_table(grid, factor, phase, seed)
-    kept = kept_rows(order, phase_index(number)).tolist()
-    assert all(row in cell for row, cell in zip(kept, members_of(order), strict=True))
-
-
-@laws
 @given(grids_and_factors(most=24, whole=True), seeds)
 def test_every_cell_cycles_through_its_members_before_it_repeats_one(case, seed):
     grid, factor = case
@@ -131,20 +116,6 @@ def test_every_cell_cycles_through_its_members_before_it_repeats_one(case, seed)
         cycle = history[: len(cell)]
         assert sorted(cycle) == sorted(cell)
         assert history == [cycle[i % len(cycle)] for i in range(2 * longest)]
-
-
-@laws
-@given(grids_and_factors(), seeds)
-def test_order_is_a_function_of_the_seed_alone(case, seed):
-    grid, factor = case
-    once = downsampling_table(grid, factor, "dither", seed)
-    torch.rand(7)
-    assert members_of(downsampling_table(grid, factor, "dither", seed)) == members_of(once)
-
-
-def test_orders_differ_between_seeds():
-    orders = {tuple(downsampling_table((8, 8), 2, "dither", seed).rows.flatten().tolist()) for seed in range(20)}
-    assert len(orders) == 20
 
 
 def test_cells_differ_in_their_orders_and_share_no_phase_at_any_turn():
@@ -163,7 +134,6 @@ def test_cells_of_a_grid_the_factor_does_not_divide():
     assert [sorted(cell) for cell in members_of(order)] == [[0, 1, 5, 6, 10, 11], [2, 3, 4, 7, 8, 9, 12, 13, 14]]
 
 
-@laws
 @given(st.tuples(st.integers(1, 300), st.integers(1, 300)), st.integers(1, 5000))
 def test_smallest_factor_is_minimal(grid, most):
     factor = smallest_factor(grid, most)
@@ -171,13 +141,6 @@ def test_smallest_factor_is_minimal(grid, most):
     assert factor == 1 or kept_count(grid, factor - 1, "fixed") > most
 
 
-@laws
-@given(st.tuples(st.integers(64, 600), st.integers(64, 600)))
-def test_auto_never_keeps_nothing(grid):
-    assert kept_count(grid, smallest_factor(grid, AUTO_KEYS), "dither") > 0
-
-
-@laws
 @given(st.tuples(st.integers(1, 20), st.integers(1, 20)), st.tuples(st.integers(1, 20), st.integers(1, 20)))
 def test_leftover_rows_are_right_of_and_below_the_whole_strides(grid, stride):
     whole = grid[0] // stride[0] * stride[0], grid[1] // stride[1] * stride[1]

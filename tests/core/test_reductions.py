@@ -5,13 +5,11 @@ import pickle
 from dataclasses import FrozenInstanceError, asdict, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from todome import Downsample, Merge
 from todome.reductions import stateless_randint
-
-laws = settings(deadline=None)
 
 
 def test_defaults_and_the_order_of_the_fields():
@@ -58,30 +56,14 @@ def test_levels_that_are_reduced(reduction, levels):
     assert reduction.levels(available=3) == levels
 
 
-def test_windowed():
-    assert not Downsample(2).windowed
-    assert not Merge(start=0, stop=1).windowed
-    assert Downsample(2, stop=0.6).windowed
-    assert Merge(start=0.1).windowed
-
-
 @pytest.mark.parametrize(("side", "factor"), [(32, 1), (64, 1), (65, 2), (128, 2), (192, 3), (256, 4)])
 def test_auto_on_the_grids_of_stable_diffusion(side, factor):
     assert Downsample.factor_on((side, side), "auto") == factor
 
 
-@pytest.mark.parametrize(
-    ("grid", "stride", "ratio", "merged"),
-    [((8, 8), (2, 2), 0.5, 32), ((8, 8), (2, 2), 0.75, 48), ((5, 5), (2, 2), 0.5, 12), ((3, 3), (3, 3), 8 / 9, 8)],
-)
-def test_merged_tokens_on_a_grid(grid, stride, ratio, merged):
-    assert Merge(ratio, stride=stride).merged_on(grid, ratio) == merged
-
-
 strides = st.tuples(st.integers(1, 4), st.integers(2, 4))
 
 
-@laws
 @given(strides, st.tuples(st.integers(4, 40), st.integers(4, 40)), st.floats(0, 1))
 def test_at_least_the_destinations_are_left(stride, grid, share):
     reduction = Merge(0, stride=stride)

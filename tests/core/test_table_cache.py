@@ -27,14 +27,7 @@ def size_of(cache: TableCache) -> int:
     return sum(found.bytes for found in cache.grids.values())
 
 
-def test_a_table_is_built_once():
-    cache = TableCache(build)
-    first = cache.find(0, (8, 8), CPU)
-    assert cache.find(0, (8, 8), CPU) is first
-    assert cache.find(1, (8, 8), CPU) is not first
-
-
-def test_tables_are_by_device():
+def test_tables_are_built_once_by_layer_and_device():
     cache = TableCache(build)
     here, there = cache.find(0, (8, 8), CPU), cache.find(0, (8, 8), torch.device("meta"))
     assert isinstance(here, RowTable)
@@ -42,6 +35,7 @@ def test_tables_are_by_device():
     assert (here.rows.device.type, there.rows.device.type) == ("cpu", "meta")
     assert here.rows.dtype == there.rows.dtype == torch.int32
     assert cache.find(0, (8, 8), CPU) is here
+    assert cache.find(1, (8, 8), CPU) is not here
 
 
 def test_tables_of_sizes_that_are_no_longer_used_are_dropped():

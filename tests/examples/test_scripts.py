@@ -130,15 +130,6 @@ def test_ldm_with_its_own_sampler(run: Callable[..., str], ldm_files: tuple[Any,
     assert (pixels("ldm.png") != pixels("dense.png")).any()
 
 
-def test_ldm_with_weights_of_something_else(run: Callable[..., str], ldm_files: tuple[Any, ...], capsys: Any):
-    state = TinyLatentDiffusion().state_dict()
-    save_file({name: tensor for name, tensor in state.items() if "words" not in name}, ldm_files[1])
-    with pytest.raises(SystemExit):
-        run("ldm_original", *ldm_files, *SMALL)
-    said = f"error: {ldm_files[1]} lacks 1 weights that {ldm_files[3]} asks for\n"
-    assert capsys.readouterr().err.endswith(said)
-
-
 @pytest.mark.parametrize("kind", ["epsilon", "v_prediction"])
 def test_the_custom_loop_is_ddim(run: Callable[..., str], tmp_path: Path, kind: Any):
     """Without a reduction it draws what diffusers draws."""
@@ -262,14 +253,10 @@ def serving() -> Any:
     "body",
     [
         b"{",
-        b"[]",
         b"[" * 9_999,
         b"\xff",
         b'{"seed": 18446744073709551616}',
-        b'{"seed": -1}',
-        b'{"size": -64}',
         b'{"size": 36}',
-        b'{"size": "big"}',
         b'{"steps": true}',
         b'{"guidance": NaN}',
         b'{"steps": 1e999}',

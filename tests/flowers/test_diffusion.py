@@ -1,4 +1,4 @@
-"""Training of the UNet and the text encoder: stages, rates, prompts, and going on where it was cut."""
+"""Training of the autoencoder, the UNet and the text encoder: rates, prompts, and going on where it was cut."""
 
 import argparse
 import json
@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import autoencoder
 import checkpoints
 import diffusion
 import export
@@ -13,11 +14,11 @@ import pytest
 import torch
 from diffusion import Prompts, Trainer
 from models import make_tokenizer
+from photos import cut, load_photos
 from prepared import read_prompts
 from runs import ITERATIONS, STAGES, logged, state_of
+from torch import Tensor
 from words import vocabulary
-
-from todome.hosts import find_layers
 
 
 def begun(run: Path) -> Trainer:
@@ -41,12 +42,10 @@ def test_it_goes_on_where_it_was_cut_and_nothing_is_lost(run, photos, monkeypatc
     train_until(first, photos, 4, monkeypatch)
     second = begun(run)
     assert second.iteration == 4
-    for a, b in ((first.parameters, second.parameters), (first.average, second.average)):
-        assert all(x.equal(y) for x, y in zip(a, b, strict=True))
-    for optimiser, average in enumerate(("average", "exp_avg")):
-        kept = [trainer.optimisers[optimiser].state_dict()["state"] for trainer in (first, second)]
-        assert kept[0]
-        assert all(kept[0][i][average].equal(kept[1][i][average]) for i in kept[0])
+    kept, found = ([*one.parameters, *one.average, one.optimisers] for one in (first, second))
+    assert all(x.equal(y) for x, y in zip(kept[:-1], found[:-1], strict=True))
+    for one, other in zip(kept[-1], found[-1], strict=True):
+        torch.testing.assert_close(other.state_dict()["state"], one.state_dict()["state"], rtol=0, atol=0)
     averaged = iter(first.average)
     for name in ("unet", "text_encoder"):
         weights = checkpoints.read_weights(run, name)
@@ -85,22 +84,6 @@ def test_a_resumed_run_draws_noise_of_its_own(run):
     assert resumed.equal(torch.rand(4))  # and the same one every time
 
 
-def test_the_rate_warms_up_and_falls():
-    shares = [diffusion.share_at(i, 1000) for i in range(1000)]
-    rising, falling = shares[: diffusion.WARM_UP], shares[diffusion.WARM_UP :]
-    assert 0 < rising[0] < rising[50] < falling[0] < 1
-    assert falling == sorted(falling, reverse=True)
-    assert shares[-1] == pytest.approx(0.001)
-
-
-def test_stages_as_the_command_line_asks_for_them():
-    stages = diffusion.asked_stages(argparse.Namespace(iterations=[1, 2, 3], share=0.001))
-    assert [stage.iterations for stage in stages] == [1, 2, 3]
-    assert {size.batch for stage in stages for size in stage.sizes} == {1}
-    unchanged = diffusion.asked_stages(argparse.Namespace(iterations=None, share=1.0))
-    assert tuple(unchanged) == diffusion.STAGES
-
-
 def test_prompts_of_a_batch_are_captions_or_empty(ready):
     tokenizer, rows = make_tokenizer(vocabulary()), read_prompts(ready)
     torch.manual_seed(0)
@@ -113,15 +96,47 @@ def test_prompts_of_a_batch_are_captions_or_empty(ready):
     assert tokens[:, rows.shape[2] :].unique().tolist() == [tokenizer.eos_token_id]
 
 
+def test_the_rate_warms_up_and_falls():
+    shares = [diffusion.share_at(i, 1000) for i in range(1000)]
+    rising, falling = shares[: diffusion.WARM_UP], shares[diffusion.WARM_UP :]
+    assert rising == sorted(rising)
+    assert falling == sorted(falling, reverse=True)
+    assert 0 < rising[0] < falling[0] < 1
+    assert shares[-1] == pytest.approx(0.001)
+
+
+def test_stages_as_the_command_line_asks_for_them():
+    stages = diffusion.asked_stages(argparse.Namespace(iterations=[1, 2, 3], share=0.001))
+    assert [stage.iterations for stage in stages] == [1, 2, 3]
+    assert {size.batch for stage in stages for size in stage.sizes} == {1}
+
+
 def test_a_run_has_its_own_unet_and_the_pipeline_too(tmp_path):
     second = json.loads((Path(diffusion.__file__).parent / "second-unet.json").read_text())
     small = second | {"block_out_channels": [8, 16, 16], "norm_num_groups": 4, "attention_head_dim": 2}
     (tmp_path / "unet.json").write_text(json.dumps(small))
     trainer = Trainer(tmp_path, "cpu")
-    assert [layer.name for layer in find_layers(trainer.unet) if layer.level == 1][:2] == ["down.1.0", "down.1.1"]
-    assert len(find_layers(trainer.unet)) == 5 * 2 + 5 * 4 + 4
     trainer.save()
     checkpoints.write_weights(tmp_path, "vae", export.make_autoencoder().state_dict())
-    pipe = export.assemble(tmp_path)
-    assert pipe.unet.config.block_out_channels == [8, 16, 16]
-    assert all(a.equal(b) for a, b in zip(pipe.unet.parameters(), [p.half() for p in trainer.average], strict=False))
+    unet = export.assemble(tmp_path).unet
+    assert unet.config.block_out_channels == [8, 16, 16]
+    assert all(a.equal(b) for a, b in zip(unet.parameters(), [p.half() for p in trainer.average], strict=False))
+
+
+def test_the_autoencoder_goes_on_where_it_was_cut(run, photos, closeness, monkeypatch):
+    seen: list[Tensor] = []
+    monkeypatch.setattr(autoencoder, "CUT", 32)
+    monkeypatch.setattr(
+        autoencoder, "cut_for_training", lambda chosen: seen.append(cut(chosen, 32, 32, 1.5)) or seen[-1]
+    )
+    pictures = load_photos(sorted(photos.glob("*/*")))
+    for name in ("autoencoder.state", "vae.safetensors"):
+        (run / name).unlink()
+    for iterations in (2, 4):
+        torch.manual_seed(0)
+        autoencoder.train(pictures, closeness, run, iterations, batch=2)
+        assert state_of(run, "autoencoder")["iteration"] == iterations
+    assert len(seen) == 4
+    assert not seen[0].equal(seen[2])  # cuts of its own, not those of the beginning
+    weights = checkpoints.read_weights(run, "vae")
+    assert all(weights[name].equal(value) for name, value in state_of(run, "autoencoder")["vae"].items())

@@ -1,14 +1,8 @@
-"""What the pictures of the model card are asked for, and how they are laid out."""
+"""How the pictures of the model card are laid out."""
 
 import evaluate
 import torch
 from PIL import Image
-from prepared import Entry
-
-
-def test_pictures_are_asked_for_plainly():
-    assert evaluate.prompt_of(Entry("", "tulip", "red", "close-up", 0)) == "a photo of a red tulip, close-up"
-    assert evaluate.prompt_of(Entry("", "rose", None, None, 0)) == "a photo of a rose"
 
 
 def test_a_contact_sheet(flowers, monkeypatch, tmp_path):

@@ -19,14 +19,6 @@ from todome.tools.quiet import quiet_loading
 pytestmark = pytest.mark.thorough  # it trains the real networks
 
 
-def test_the_whole_training_ends_in_a_pipeline(exported):
-    with quiet_loading():
-        pipe = StableDiffusionPipeline.from_pretrained(exported)
-    pipe.set_progress_bar_config(disable=True)
-    made: Any = pipe("a red tulip", height=64, width=64, num_inference_steps=2)
-    assert made.images[0].size == (64, 64)
-
-
 def described(folder: Path) -> dict[str, Any]:
     """Every file of a pipeline with what it says, but for weights, the order of the tokens and who wrote it."""
     files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.is_file()}
@@ -38,17 +30,14 @@ def described(folder: Path) -> dict[str, Any]:
     return told
 
 
-def test_it_is_built_like_the_one_that_is_shipped(exported):
+def test_the_whole_training_ends_in_a_pipeline_built_like_the_one_that_is_shipped(trained, exported):
+    with quiet_loading():
+        pipe = StableDiffusionPipeline.from_pretrained(exported)
+    pipe.set_progress_bar_config(disable=True)
+    made: Any = pipe("a red tulip", height=64, width=64, num_inference_steps=2)
+    assert made.images[0].size == (64, 64)
     assert described(exported) == described(todome_flowers.path())
-
-
-def test_every_step_of_the_training_numbers_words_alike(exported):
-    vocabularies = [make_tokenizer(vocabulary()).get_vocab() for _ in range(4)]
-    assert all(other == vocabularies[0] for other in vocabularies)
-    assert json.loads((exported / "tokenizer" / "vocab.json").read_text()) == vocabularies[0]
-
-
-def test_the_exported_weights_are_the_averages(trained, exported):
+    assert json.loads((exported / "tokenizer" / "vocab.json").read_text()) == make_tokenizer(vocabulary()).get_vocab()
     kept = load_file(exported / "unet" / "diffusion_pytorch_model.safetensors")
     average, state = checkpoints.read_weights(trained, "unet"), state_of(trained)["unet"]
     assert kept.keys() == average.keys() == state.keys()
@@ -59,10 +48,7 @@ def test_the_exported_weights_are_the_averages(trained, exported):
 def test_a_failed_export_leaves_the_old_one(trained, exported, monkeypatch):
     before = sorted(exported.parent.rglob("*"))
 
-    def fail(*_: Any) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(export, "drop_derived", fail)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.delattr(export, "drop_derived")
+    with pytest.raises(NameError, match="drop_derived"):
         export.export(export.assemble(trained), exported)
     assert sorted(exported.parent.rglob("*")) == before

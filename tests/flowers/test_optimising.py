@@ -4,19 +4,17 @@ from typing import Any
 
 import pytest
 import torch
-from optimising import Muon, orthogonal, take_step
+from optimising import Muon, orthogonal
 from torch import nn
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 72), (2, 64, 8)])
-def test_what_is_made_orthogonal_has_singular_values_of_about_one(shape):
+def test_what_is_made_orthogonal_is_close_to_the_nearest_such_matrix(shape):
     torch.manual_seed(0)
     matrices = torch.randn(shape)
     made = orthogonal(matrices)
-    assert (made.shape, made.dtype) == (matrices.shape, matrices.dtype)
     values = torch.linalg.svdvals(made)
-    assert values.min() > 0.3
-    assert values.max() < 1.4
+    assert 0.3 < values.min() < values.max() < 1.4
     left, _, right = torch.linalg.svd(matrices, full_matrices=False)
     nearest = left @ right
     assert (made * nearest).sum() > 0.95 * made.norm() * nearest.norm()
@@ -35,14 +33,3 @@ def test_a_convolution_is_moved_as_a_matrix(memory_format):
         weight.grad = gradient.view(weight.shape)
         Muon([weight], lr=0.1, weight_decay=0.5).step()
     assert convolution.weight.flatten(1).equal(linear.weight)
-
-
-def test_a_step_is_as_long_as_one_of_adamw():
-    torch.manual_seed(0)
-    weights = [nn.Parameter(torch.zeros(shape)) for shape in ((16, 48), (16, 48), (48, 16))]
-    optimiser = Muon(weights, lr=0.1, weight_decay=0.0)
-    loss = torch.stack([(weight * torch.randn(weight.shape)).sum() for weight in weights]).sum()
-    take_step([optimiser], loss, share=0.5)
-    assert optimiser.param_groups[0]["lr"] == 0.05
-    for weight in weights:
-        assert weight.square().mean().sqrt().item() == pytest.approx(0.2 * 0.05, rel=0.2)

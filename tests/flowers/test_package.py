@@ -15,44 +15,16 @@ from torch import Tensor
 from words import vocabulary
 
 import todome
-from todome.tools.metrics import psnr
 from todome.tools.quiet import quiet_loading
 from todome.tools.schedulers import SCHEDULERS, use_scheduler
 from todome.tools.tuning.layers import fingerprint
 
-FILES = {
-    "model_index.json",
-    "scheduler/scheduler_config.json",
-    "text_encoder/config.json",
-    "text_encoder/model.safetensors",
-    "tokenizer/merges.txt",
-    "tokenizer/tokenizer.json",
-    "tokenizer/tokenizer_config.json",
-    "tokenizer/vocab.json",
-    "unet/config.json",
-    "unet/diffusion_pytorch_model.safetensors",
-    "vae/config.json",
-    "vae/diffusion_pytorch_model.safetensors",
-}
 LARGEST = 45e6  # bytes of everything
-STRANGE_PROMPTS = [
-    "",
-    " ",
-    "zorbly",
-    "красный тюльпан",
-    "赤いチューリップ",
-    "naïve 🌷🌷",
-    "\0\n\t",
-    "</w>",
-    "rose " * 500,
-]
+STRANGE_PROMPTS = ["", "zorbly", "красный тюльпан", "naïve 🌷🌷", "\0\n\t", "</w>", "rose " * 500]
 # A prompt, the same with a word that no dictionary has, and the same in another colour.
 UNKNOWN_WORDS = [
     ("a red tulip", "a red tulip zorbly", "a yellow tulip"),
-    ("a red tulip", "glimf a red tulip", "a white tulip"),
-    ("a yellow rose", "a yellow rose blorptag", "a red rose"),
     ("a red rose", "a red snorpel rose", "a white rose"),
-    ("a white dandelion", "a white dandelion frundle", "a yellow dandelion"),
 ]
 
 
@@ -74,20 +46,8 @@ def picture(pipe: Any, prompt: str = "a red tulip", seed: int = 0, side: int = 6
     return pipe(prompt, generator=torch.Generator().manual_seed(seed), **options).images
 
 
-def smooth_picture(side: int = 128) -> Tensor:
-    """Slopes and a wave, (1, 3, side, side) from 0 to 1."""
-    slope = torch.linspace(0, 1, side)
-    x, y = slope.expand(side, side), slope[:, None].expand(side, side)
-    return torch.stack([x, y, 0.5 + 0.5 * torch.sin(6 * x + 4 * y)])[None]
-
-
 def embedded(pipe: Any, prompt: str) -> Tensor:
     return pipe.encode_prompt(prompt, "cpu", 1, False)[0]
-
-
-@torch.no_grad()
-def latents_of(pipe: Any, pictures: Tensor) -> Tensor:
-    return pipe.vae.encode(pictures * 2 - 1).latents
 
 
 @torch.no_grad()
@@ -98,26 +58,24 @@ def velocities(pipe: Any, prompts: tuple[str, ...], timestep: int = 600) -> Tens
     return pipe.unet(noise.repeat(len(prompts), 1, 1, 1), timestep, words).sample.unflatten(0, (-1, 4))
 
 
-def test_the_folder_is_complete_and_small_and_has_no_pickle():
+def test_the_folder_is_small_and_has_no_pickle():
     files = [file for file in todome_flowers.path().rglob("*") if file.is_file()]
-    assert {file.relative_to(todome_flowers.path()).as_posix() for file in files} == FILES
+    assert {file.suffix for file in files} == {".json", ".txt", ".safetensors"}
     assert sum(file.stat().st_size for file in files) <= LARGEST
 
 
 @pytest.mark.parametrize(
-    "opened", [todome_flowers.load, lambda: StableDiffusionPipeline.from_pretrained(todome_flowers.path())]
+    ("opened", "dtype"),
+    [
+        (lambda: StableDiffusionPipeline.from_pretrained(todome_flowers.path()), torch.float32),
+        (lambda: todome_flowers.load(dtype=torch.bfloat16), torch.bfloat16),
+    ],
 )
-def test_it_opens_without_a_network(offline, opened):
+def test_it_opens_without_a_network(offline, opened, dtype):
     with quiet_loading():
         pipe = opened()
     assert type(pipe) is StableDiffusionPipeline
-    assert {pipe.unet.dtype, pipe.vae.dtype, pipe.text_encoder.dtype} == {torch.float32}
-
-
-def test_options_of_from_pretrained_are_passed_on():
-    with quiet_loading():
-        pipe = todome_flowers.load(dtype=torch.bfloat16)
-    assert {pipe.unet.dtype, pipe.vae.dtype, pipe.text_encoder.dtype} == {torch.bfloat16}
+    assert {pipe.unet.dtype, pipe.vae.dtype, pipe.text_encoder.dtype} == {dtype}
 
 
 def test_it_has_the_shape_of_stable_diffusion_in_small(flowers):
@@ -129,30 +87,7 @@ def test_it_has_the_shape_of_stable_diffusion_in_small(flowers):
     assert [level.level for level in levels] == [1, 2, 3]
     assert levels[0].grids == {(64, 64): 1024}
     assert flowers.unet.config.sample_size * flowers.vae_scale_factor == 256
-    assert latents_of(flowers, smooth_picture()).shape == (1, 4, 32, 32)
-    config = flowers.scheduler.config
-    assert (config.beta_start, config.beta_end, config.beta_schedule) == (0.00085, 0.012, "scaled_linear")
-    assert (config.prediction_type, config.num_train_timesteps) == ("v_prediction", 1000)
-
-
-def test_the_autoencoder_is_trained(flowers):
-    latents = latents_of(flowers, smooth_picture())
-    with torch.no_grad():
-        again = flowers.vae.decode(latents).sample / 2 + 0.5
-    assert psnr(again.clamp(0, 1), smooth_picture()).item() > 25  # measured: 33
-    assert ((latents.std((0, 2, 3)) > 0.3) & (latents.std((0, 2, 3)) < 3)).all()  # measured: 1.1 to 1.5
-
-
-@torch.no_grad()
-def test_the_unet_is_trained(flowers):
-    latents, words = latents_of(flowers, smooth_picture()), embedded(flowers, "a flower")
-    noise = torch.randn(latents.shape, generator=torch.Generator().manual_seed(0))
-    for timestep in (100, 500, 700):
-        alpha = flowers.scheduler.alphas_cumprod[timestep]
-        signal, sigma = alpha.sqrt(), (1 - alpha).sqrt()
-        predicted = flowers.unet(signal * latents + sigma * noise, timestep, words).sample
-        wanted = signal * noise - sigma * latents
-        assert (predicted - wanted).square().mean() < 0.3 * wanted.square().mean()  # measured: 0.09 to 0.15
+    assert flowers.scheduler.config.prediction_type == "v_prediction"
 
 
 def test_every_word_of_the_captions_is_one_token(flowers):
@@ -200,23 +135,15 @@ def test_every_scheduler_makes_a_picture(flowers, name):
 def test_seeds_guidance_and_negative_prompts_change_the_picture(flowers):
     first = picture(flowers)
     assert picture(flowers).equal(first)
-    changes: list[dict[str, Any]] = [
-        {"seed": 1},
-        {"guidance_scale": 1.0},
-        {"guidance_scale": 3.0},
-        {"negative_prompt": "a yellow tulip"},
-    ]
+    changes: list[dict[str, Any]] = [{"seed": 1}, {"guidance_scale": 1.0}, {"negative_prompt": "a yellow tulip"}]
     for options in changes:
         assert (picture(flowers, **options) - first).abs().mean() > 0.01  # of white
 
 
-@pytest.mark.parametrize(
-    ("prompt", "with_unknown", "other_colour"),
-    [UNKNOWN_WORDS[0], *(pytest.param(*words, marks=pytest.mark.thorough) for words in UNKNOWN_WORDS[1:])],
-)
-def test_an_unknown_word_changes_far_less_than_another_colour(flowers, prompt, with_unknown, other_colour):
-    known, unknown, other = velocities(flowers, (prompt, with_unknown, other_colour))
-    assert (unknown - known).norm() < (other - known).norm() / 3  # measured: a ninth or less
+def test_an_unknown_word_changes_far_less_than_another_colour(flowers):
+    for prompts in UNKNOWN_WORDS:
+        known, unknown, other = velocities(flowers, prompts)
+        assert (unknown - known).norm() < (other - known).norm() / 3  # measured: a ninth or less
 
 
 def test_plans_are_of_the_shipped_unet(flowers):
@@ -225,14 +152,10 @@ def test_plans_are_of_the_shipped_unet(flowers):
         plan = todome.Plan.load(path)
         assert plan.measured["fingerprint"] == fingerprint(flowers.unet), f"{path.name} was measured with other weights"
         assert plan.measured["weights"] == todome_flowers.fingerprint()
-        assert (plan.measured["size"][0], plan.measured["goal"]) == asked_by_name(path)
+        side, keep = path.stem.split("-")
+        assert (plan.measured["size"][0], plan.measured["goal"]) == (int(side), f"at least {keep} dB")
         with todome.apply(flowers, plan):
             pass
-
-
-def asked_by_name(path: Path) -> tuple[int, str]:
-    side, keep = path.stem.split("-")
-    return int(side), f"at least {keep} dB"
 
 
 def test_the_fingerprint_is_that_of_the_files(tmp_path: Path):

@@ -4,9 +4,9 @@ import prepare
 import pytest
 import torch
 from models import make_tokenizer
-from photos import SIDE, cut, load_photos
+from photos import cut, load_photos
 from prepared import read_entries, read_prompts
-from probe import Probe, cross_validated
+from probe import cross_validated
 from runs import COLOUR, EACH
 from torch import Tensor
 from words import KINDS, vocabulary
@@ -35,12 +35,9 @@ def test_a_run_that_was_not_prepared_is_refused(tmp_path):
     assert str(error.value) == f"{tmp_path / 'labels.json'} is missing. Run prepare.py with --run {tmp_path} first."
 
 
-@pytest.mark.parametrize(("height", "width"), [(32, 32), (64, 96), (288, 160)])
-@pytest.mark.parametrize("zoom", [1.0, 1.7])
+@pytest.mark.parametrize(("height", "width", "zoom"), [(32, 32, 1.0), (64, 96, 1.7), (288, 160, 1.7)])
 def test_cuts_have_the_size_and_range_asked_for(photos, height, width, zoom):
-    pictures = load_photos(sorted(photos.glob("*/0.png"))[:2])
-    assert pictures.shape == (2, 3, SIDE, SIDE)
-    parts = cut(pictures, height, width, zoom)
+    parts = cut(load_photos(sorted(photos.glob("*/0.png"))[:2]), height, width, zoom)
     assert parts.shape == (2, 3, height, width)
     assert parts.abs().max() <= 1
 
@@ -52,13 +49,6 @@ def separable(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return 3 * torch.eye(5, 16)[kinds] + 0.3 * noise, kinds
 
 
-def test_the_probe_is_right_on_what_it_has_not_seen():
-    probe = Probe(*separable(100, seed=0))
-    features, kinds = separable(50, seed=1)
-    assert probe(features).argmax(-1).equal(kinds)
-    assert probe(features).sum(-1).tolist() == pytest.approx([1] * 50)
-
-
 def test_a_photo_of_something_else_is_found():
     features, kinds = separable(100, seed=0)
     assert cross_validated(features, kinds).min() > 0.5
@@ -66,10 +56,6 @@ def test_a_photo_of_something_else_is_found():
     own = cross_validated(features, kinds)
     assert own[7] < prepare.LEAST_LIKELY
     assert own[torch.arange(100) != 7].min() > 0.5
-
-
-def test_the_only_photo_of_a_kind_is_no_obstacle():
-    features, kinds = separable(40, seed=0)
-    kinds = torch.where(kinds == 4, 3, kinds)
-    kinds[4] = 4
+    kinds[kinds == 4] = 3
+    kinds[4] = 4  # the only one of its kind
     assert cross_validated(features, kinds)[4] < prepare.LEAST_LIKELY

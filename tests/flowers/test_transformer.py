@@ -15,7 +15,6 @@ from diffusion import Size
 from PIL import Image
 
 from todome import Downsample
-from todome.tools.measuring.methods import method_named
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -49,10 +48,8 @@ def test_it_is_trained_once_and_compared(transformer, ready, photos, tmp_path, m
     assert [row["equal_cost"] for row in found["rows"][1:]].count(True) == 1
     with Image.open(run / "sheet.jpg") as sheet:
         assert json.loads(sheet.info["comment"]) == {"weights": todome_flowers.fingerprint()}
-        assert sheet.width > 5 * 256
-    first, second, *_ = importlib.import_module("tables").transformer(run / "found.json")
+    first, *_ = importlib.import_module("tables").transformer(run / "found.json")
     assert [*first] == ["what attention is given", "32 px"]
-    assert next(iter(second.values())) == "dithered keys, factor 2"
     (run / "found.json").unlink()
     transformer.main(stages, steps=4, controls=(2,))
     again = json.loads((run / "found.json").read_text())
@@ -60,53 +57,16 @@ def test_it_is_trained_once_and_compared(transformer, ready, photos, tmp_path, m
     assert [row.get("psnr") for row in again["rows"]][:4] == [row.get("psnr") for row in found["rows"]][:4]
 
 
-@pytest.mark.thorough
-def test_it_learns(transformer):
-    torch.manual_seed(0)
-    trainer = transformer.Trainer(torch.device("cpu"), transformer.Transformer(2, width=64, layers=2))
-    z, labels = torch.randn(2, 4, 4, 4).repeat(8, 1, 1, 1), torch.tensor([0, 1]).repeat(8)
-    losses = []
-    for _ in range(200):
-        loss = trainer.loss(z, labels)
-        trainer.step(loss, 1.0)
-        losses.append(loss.item())
-    assert sum(losses[-10:]) < 0.5 * sum(losses[:10])  # measured: 0.37
-
-
-@pytest.fixture
-def model(transformer: Any) -> Any:
-    """With all of its parts at work: as it begins, it says nothing."""
+@torch.no_grad()
+def test_keys_are_those_that_todome_keeps(transformer):
+    """Those of the table, another one at every step. As the model begins, it says nothing."""
     torch.manual_seed(0)
     model = transformer.Transformer(3, width=64, layers=2).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
-    return model
-
-
-@torch.no_grad()
-def test_keys_are_those_that_todome_keeps(transformer, model, monkeypatch):
-    """Every query stays; keys and values are those of the table, another one at every step."""
-    seen: list[tuple[int, int]] = []
-    own = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr(
-        torch.nn.functional,
-        "scaled_dot_product_attention",
-        lambda q, k, v: seen.append((q.shape[2], k.shape[2])) or own(q, k, v),
-    )
     z, t, labels = torch.randn(1, 4, 8, 8), torch.ones(1), torch.ones(1).long()
     made = [model(z, t, labels, transformer.rows_of(Downsample(2), step, torch.device("cpu"))) for step in (0, 1, 4)]
-    assert set(seen) == {(64, 16)}
     assert not made[0].allclose(made[1])
     assert made[0].equal(made[2])  # each key has its turn in four steps
     every = lambda layer, grid: torch.arange(64)  # noqa: E731
     assert model(z, t, labels, every).allclose(model(z, t, labels), atol=1e-5)
-
-
-def test_fewer_steps_take_fewer_calls(transformer, model):
-    calls = []
-    model.register_forward_pre_hook(lambda *_: calls.append(1))
-    noise, labels = torch.randn(2, 4, 8, 8), torch.tensor([0, 1])
-    for name, count in (("dense", transformer.STEPS), ("dense:3", 3), ("todome:2", transformer.STEPS)):
-        calls.clear()
-        assert transformer.draw(model, noise, labels, method_named(name)).isfinite().all()
-        assert len(calls) == count

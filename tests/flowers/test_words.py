@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from labels import COLOURS_OF_KIND, Label, read_label
 from photos import SIDE, list_photos, load_photos, open_photo
 from PIL import Image, ImageDraw
-from words import COLOURS, FILLERS, KINDS, VIEWS, caption, unknown_word, vocabulary
+from words import COLOURS, FILLERS, KINDS, VIEWS, caption, vocabulary
 
-GREEN, RED, YELLOW, BLUE = (40, 120, 40), (200, 20, 30), (250, 220, 20), (40, 80, 220)
+GREEN, RED, YELLOW = (40, 120, 40), (200, 20, 30), (250, 220, 20)
 KIND_OF_WORD = {form: kind for kind, forms in KINDS.items() for form in forms}
 VIEW_WORDS = {word for phrases in VIEWS.values() for phrase in phrases for word in re.findall(r"\w+", phrase)}
 VIEW_WORDS -= {"a", "of", "in"}
@@ -25,11 +25,6 @@ seeds = st.integers(0, 2**32)
 
 def words_of(text: str) -> list[str]:
     return re.findall(r"\w+", text)
-
-
-def captions(kind: str, label: Label, count: int = 300) -> list[str]:
-    rng = random.Random(0)
-    return [caption(kind, label, rng) for _ in range(count)]
 
 
 @given(labelled, views, seeds)
@@ -46,44 +41,15 @@ def test_a_caption_is_plain_text_that_says_nothing_false(labelled, view, seed):
     assert caption(kind, Label(colour, view), random.Random(seed)) == text
 
 
-def test_captions_tell_all_they_know_most_of_the_time_and_in_any_order():
-    said = [words_of(text) for text in captions("tulip", Label("red", "close-up"))]
-    share = {word: sum(word in words for words in said) / len(said) for word in ("red", "tulip", "tulips", "flower")}
-    assert 0.7 < share["red"] < 0.9
-    assert share["tulip"] + share["tulips"] > 0.9
-    assert share["flower"] > 0  # a kind is not always named
-    orders = {tuple(word for word in words if word in ("red", "tulip", "macro")) for words in said}
-    assert {*itertools.permutations(("red", "tulip", "macro"))} - orders <= {
-        ("red", "macro", "tulip"),  # a view never comes between a colour and its flower
-        ("tulip", "macro", "red"),
-    }
-
-
-def test_words_that_mean_nothing_are_mixed_in():
-    said = {word for text in captions("rose", Label(None, None)) for word in words_of(text)}
-    assert len(said & {*FILLERS}) > 20
-    assert len(said - {*vocabulary()}) > 20
+def test_captions_tell_most_of_what_they_know_and_meaningless_words():
+    rng = random.Random(0)
+    said = [words_of(caption("tulip", Label("red", "close-up"), rng)) for _ in range(300)]
+    assert 0.7 < sum("red" in words for words in said) / len(said) < 0.9
+    assert 0.9 < sum("tulip" in words or "tulips" in words for words in said) / len(said) < 1
+    every = {word for words in said for word in words}
+    assert len(every & {*FILLERS}) > 20
+    assert len(every - {*vocabulary()}) > 20
     assert not {*FILLERS} & {*COLOURS, *KIND_OF_WORD, *VIEW_WORDS}
-
-
-def test_a_made_up_word_is_never_one_that_means_something():
-    words = ["red", "rose", "daisies", "one", "zorb"]
-
-    class Spelling(random.Random):
-        """Spells these words, and chooses letters where it would choose a filler."""
-
-        def random(self) -> float:
-            return 0.9
-
-        def choices(self, *_, **__) -> list[str]:
-            return list(words.pop(0))
-
-    assert unknown_word(Spelling()) == "zorb"
-
-
-def test_the_vocabulary_has_every_word_once():
-    assert vocabulary() == sorted({*vocabulary()})
-    assert {*COLOURS, *KIND_OF_WORD, *FILLERS, *VIEW_WORDS} <= {*vocabulary()}
 
 
 def discs(background, colour, radius: int, places) -> Image.Image:
@@ -104,18 +70,12 @@ MIDDLE = [(SIDE // 2, SIDE // 2)]
         (RED, 90, MIDDLE, "tulip", Label("red", "close-up")),
         (RED, 90, MIDDLE, "sunflower", Label(None, None)),  # a kind has only colours it is grown in
         (YELLOW, 10, SPREAD, "dandelion", Label("yellow", "field")),
-        ("white", 10, SPREAD, "daisy", Label("white", "field")),
         ("white", 10, SPREAD, "dandelion", Label("white", None)),  # its seeds are no field
+        (GREEN, 90, MIDDLE, "tulip", Label(None, None)),
     ],
 )
 def test_what_a_photo_shows(colour, radius: int, places, kind: str, label: Label):
     assert read_label(discs(GREEN, colour, radius, places), kind) == label
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("background", [BLUE, GREEN, "black", "white"])
-def test_a_photo_without_a_flower_has_no_label(kind, background):
-    assert read_label(Image.new("RGB", (SIDE, SIDE), background), kind) == Label(None, None)
 
 
 def test_two_colours_leave_doubt():

@@ -15,6 +15,7 @@ from zoo import WIDTH, controlnet, host_named, lively, noise, run, small_unet, u
 import todome
 from todome import Downsample, Merge
 
+PERTURBED = "mid_block.attentions.0.transformer_blocks.0.attn1"  # by PAG
 MERGE = Merge(ratio=(0.5, 0.5), cross_attention=True, feed_forward=True)
 REDUCTIONS = [
     pytest.param(Downsample(factor=(2, 2)), id="downsample"),
@@ -60,34 +61,10 @@ class Halving(AttnProcessor2_0):
         return super().__call__(attn, *args, **kwargs) / 2
 
 
-def with_processor(unet: Any) -> None:
-    unet.set_attn_processor(Halving())
-
-
-def with_slicing(unet: Any) -> None:
-    unet.set_attention_slice(1)
-
-
-def with_freeu(unet: Any) -> None:
-    unet.enable_freeu(s1=0.9, s2=0.2, b1=1.5, b2=1.6)
-
-
-def with_pag(unet: Any) -> None:
-    unet.mid_block.attentions[0].transformer_blocks[0].attn1.set_processor(PAGIdentitySelfAttnProcessor2_0())
-
-
 def with_group_offload(unet: Any) -> None:
     cpu = torch.device("cpu")
     hooks = pytest.importorskip("diffusers.hooks", reason="this diffusers has no offloading by groups")
     hooks.apply_group_offloading(unet, onload_device=cpu, offload_device=cpu, offload_type="leaf_level")
-
-
-def with_model_offload(unet: Any) -> None:
-    cpu_offload(unet, execution_device=torch.device("cpu"))
-
-
-def with_checkpointing(unet: Any) -> None:
-    unet.enable_gradient_checkpointing()
 
 
 def chunked(dim: int, size: int) -> Callable[[Any], None]:
@@ -111,7 +88,7 @@ def residuals() -> dict[str, Any]:
 @dataclass(frozen=True)
 class Neighbour:
     name: str
-    join: Callable[[Any], None]
+    join: Callable[[Any], object]
     inputs: Callable[[], dict[str, Any]] = dict
     changes_output: bool = True
 
@@ -124,13 +101,13 @@ NEIGHBOURS = [
     Neighbour("fused-lora", with_fused_lora),
     Neighbour("ip-adapter", with_ip_adapter, lambda: {"added_cond_kwargs": {"image_embeds": [noise(2, 1, WIDTH)]}}),
     Neighbour("controlnet", nothing, residuals),
-    Neighbour("processor", with_processor),
-    Neighbour("slicing", with_slicing, changes_output=False),
-    Neighbour("freeu", with_freeu),
-    Neighbour("pag", with_pag),
+    Neighbour("processor", lambda unet: unet.set_attn_processor(Halving())),
+    Neighbour("slicing", lambda unet: unet.set_attention_slice(1), changes_output=False),
+    Neighbour("freeu", lambda unet: unet.enable_freeu(s1=0.9, s2=0.2, b1=1.5, b2=1.6)),
+    Neighbour("pag", lambda unet: unet.get_submodule(PERTURBED).set_processor(PAGIdentitySelfAttnProcessor2_0())),
     Neighbour("group-offload", with_group_offload, changes_output=False),
-    Neighbour("model-offload", with_model_offload, changes_output=False),
-    Neighbour("checkpointing", with_checkpointing, changes_output=False),
+    Neighbour("model-offload", lambda unet: cpu_offload(unet, torch.device("cpu")), changes_output=False),
+    Neighbour("checkpointing", lambda unet: unet.enable_gradient_checkpointing(), changes_output=False),
     Neighbour("chunked-tokens", chunked(1, 24), changes_output=False),
     Neighbour("chunked-batch", chunked(0, 1), changes_output=False),
 ]

@@ -62,19 +62,6 @@ def test_a_bare_model_dithers_with_every_timestep_of_the_one_graph(counter: Comp
     torch.testing.assert_close(outputs[4], outputs[0], rtol=1e-3, atol=1e-3)  # 2 x 2 phases later
 
 
-@thorough
-def test_a_window_makes_two_graphs(tracer: CompileCounterWithBackend):
-    model, reduction = mini_unet(), Merge(start=0.2, stop=0.6)
-    patch = todome.apply(model, reduction)
-    compiled = torch.compile(model, fullgraph=True, backend=tracer)
-    outputs = steps_of(compiled, patch)
-    assert tracer.frame_count == 2
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        steps_of(compiled, patch)
-    assert tracer.frame_count == 2
-    assert_same_run(outputs, eager_run(reduction))
-
-
 both = pytest.mark.parametrize("reduction", [pytest.param(Downsample(factor=2), marks=thorough), Merge()], ids=str)
 
 

@@ -71,10 +71,6 @@ def test_replayed_graph_gives_the_eager_result_at_every_step(reduction):
         assert torch.equal(result, expected), f"step {step}"
 
 
-def reduction_is_still(reduction) -> bool:
-    return getattr(reduction, "phase", None) == "fixed"
-
-
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
 def test_compiled_graph_gives_the_eager_result_without_recompiling(reduction):
     torch.compiler.reset()
@@ -86,15 +82,7 @@ def test_compiled_graph_gives_the_eager_result_without_recompiling(reduction):
     with torch._dynamo.config.patch(error_on_recompile=True):
         for expected, result in zip(eager, outputs(compiled, patch, given), strict=True):
             torch.testing.assert_close(result, expected, rtol=1e-2, atol=1e-2)
-    assert reduction_is_still(reduction) or not torch.allclose(eager[0], eager[1], rtol=1e-2, atol=1e-2)
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
-def test_same_seed_gives_the_same_bits_twice(reduction):
-    unet, given = tiny_unet().cuda().half(), inputs()
-    patch = todome.apply(unet, reduction)
-    for once, again in zip(outputs(unet, patch, given), outputs(unet, patch, given), strict=True):
-        assert torch.equal(once, again)
+    assert getattr(reduction, "phase", None) == "fixed" or not torch.allclose(eager[0], eager[1], rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
@@ -115,15 +103,6 @@ def test_a_patched_model_can_move_between_devices():
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     copied = copy.deepcopy(unet).cuda()
     assert copied(*inputs("cuda", torch.float32)).sample.is_cuda
-
-
-def test_removing_restores_the_dense_bits():
-    unet, given = tiny_unet().cuda().half(), inputs()
-    dense = unet(*given).sample
-    for reduction in REDUCTIONS:
-        with todome.apply(unet, reduction) as patch:
-            assert not torch.equal(outputs(unet, patch, given, steps=1)[0], dense)
-    assert torch.equal(unet(*given).sample, dense)
 
 
 def test_a_window_is_refused_while_a_graph_is_captured():
@@ -172,9 +151,6 @@ def test_gradients_of_blocks_that_another_thread_computes_again(reentrant):
             x, t, text = inputs(dtype=torch.float32)
             loss = loss + unet(x.requires_grad_(), t, text).sample.square().mean()
         patch.at(5, 6)
-        return list(torch.autograd.grad(loss, list(unet.parameters()))) if not reentrant else backward(unet, loss)
-
-    def backward(unet, loss) -> list[torch.Tensor]:
         loss.backward()
         return [parameter.grad for parameter in unet.parameters()]
 

@@ -94,14 +94,6 @@ def test_wrapping_a_model_after_apply_is_fine():
     assert torch.equal(draw(pipeline, steps=2), expected)
 
 
-def test_text_encoders_and_autoencoders_are_left_alone():
-    pipeline = tiny_pipeline()
-    before = {name: dict(module._forward_pre_hooks) for name, module in pipeline.vae.named_modules()}
-    patch = todome.apply(pipeline, Downsample(2))
-    assert patch.models == [pipeline.unet]
-    assert {name: dict(module._forward_pre_hooks) for name, module in pipeline.vae.named_modules()} == before
-
-
 def test_a_modular_pipeline_is_taken_like_a_pipeline():
     pipeline = part_of_diffusers("StableDiffusionXLModularPipeline", oldest=(0, 36))()
     pipeline.update_components(unet=small_unet(), scheduler=ddim())

@@ -11,6 +11,7 @@ from diffusers import StableDiffusionPAGPipeline
 from neighbours import (
     MERGE,
     NEIGHBOURS,
+    PERTURBED,
     Neighbour,
     chunked,
     neighbour_first,
@@ -69,8 +70,7 @@ def test_a_perturbed_layer_of_pag_is_left_dense():
     """Its processor reads nothing but its input, whatever else it is handed."""
     unet, patch = todome_first(NEIGHBOURS[7], Downsample(factor=(1, 2)))
     patch.at(3, 10)
-    middle = "mid_block.attentions.0.transformer_blocks.0.attn1"
-    assert image_keys(host_named("sd2"), unet)[middle] == 72
+    assert image_keys(host_named("sd2"), unet)[PERTURBED] == 72
 
 
 def test_chunks_as_large_as_the_merged_sequence():
@@ -120,7 +120,7 @@ def test_a_pag_pipeline(reduction: Any):
 FUSED = "processor='FusedAttnProcessor2_0' cannot be used.*unfuse_qkv_projections"
 
 
-def test_fused_projections_are_refused_by_apply():
+def test_fused_projections_are_refused_by_apply_and_by_the_call():
     unet = small_unet()
     unet.fuse_qkv_projections()
     hooks = [dict(module._forward_pre_hooks) for module in unet.modules()]
@@ -128,11 +128,6 @@ def test_fused_projections_are_refused_by_apply():
         todome.apply(unet, Downsample(factor=2))
     assert [dict(module._forward_pre_hooks) for module in unet.modules()] == hooks
     unet.unfuse_qkv_projections()
-    todome.apply(unet, Downsample(factor=2))
-
-
-def test_projections_fused_after_apply_are_refused_by_the_call():
-    unet = small_unet()
     patch = todome.apply(unet, Downsample(factor=2))
     unet.fuse_qkv_projections()
     with pytest.raises(RuntimeError, match=FUSED):

@@ -65,15 +65,12 @@ def run_node(nodes: Any, name: str, model: Any, **settings: Any) -> Any:
 
 def tiny_model(comfy: Any, depths: tuple[int, ...] = (1, 1)) -> Any:
     """SD 1.x in small: so many blocks in a transformer of each stage. (0, 2) is SDXL's way: none in the first."""
-    shape = {
+    config = {
         "image_size": 32,
         "in_channels": 4,
         "out_channels": 4,
         "model_channels": 32,
         "channel_mult": (1,) * len(depths),
-    }
-    config = {
-        **shape,
         "num_res_blocks": [1] * len(depths),
         "transformer_depth": list(depths),
         "transformer_depth_output": [depth for depth in depths for _ in range(2)],

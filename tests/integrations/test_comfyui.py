@@ -108,16 +108,6 @@ def test_merging(comfy, model, dense, merged):
     assert torch.equal(sampled(comfy, merged(model, ratio_level_1=0.0)), dense)
 
 
-@pytest.mark.parametrize(
-    "sampler", ["heun", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("dpm_2", "uni_pc"))]
-)
-def test_samplers_of_second_order(comfy, model, downsampled, sampler):
-    reduced = downsampled(model, **BOTH)
-    first = sampled(comfy, reduced, sampler=sampler)
-    assert torch.equal(first, sampled(comfy, reduced, sampler=sampler))
-    assert not torch.equal(first, sampled(comfy, model, sampler=sampler))
-
-
 def test_the_window_of_a_host_without_schedule(comfy, model, downsampled):
     """The noise of 4 steps of "normal" lies at 0, 1/3, 2/3 and 3/3 of the model's own percent."""
     with watched(model) as calls:
@@ -126,7 +116,7 @@ def test_the_window_of_a_host_without_schedule(comfy, model, downsampled):
     assert [keys for _, keys in per_call] == [288, 72, 72, 288]
 
 
-@pytest.mark.parametrize("sampler", ["euler", "dpm_2"])
+@pytest.mark.parametrize("sampler", ["euler", "dpm_2"])  # of first and of second order
 def test_the_window_is_a_share_of_the_steps_where_the_schedule_is_told(comfy, model, downsampled, sampler):
     """ComfyUI of 2025 puts the schedule into the options; this one passes on what is there."""
     reduced = downsampled(model, **FIRST, start_percent=0.25, stop_percent=0.5)

@@ -51,14 +51,6 @@ def test_infotext_names_it_and_is_pasted_back(webui: WebUI, plan: Path):
     assert webui.draw().infotext == drawn.infotext
 
 
-def test_a_plot_of_factors_wins(webui: WebUI, plan: Path):
-    webui.set(plan=str(plan))
-    p = webui.generation()
-    axes = {axis.label: axis for axis in webui.scripts.scripts_data[0].module.axis_options}
-    axes["[ToDo] Downsampling factor"].apply(p, 2.0, [2.0])
-    assert "ToDo plan" not in webui.processing.process_images(p).infotext
-
-
 def test_no_plan_and_one_of_another_model_end_the_generation(webui: WebUI, plan: Path, tmp_path: Path):
     webui.set(plan=str(tmp_path / "none.json"))
     with pytest.raises(ValueError, match=r"none\.json is not a plan: it cannot be read .*No such file"):
@@ -92,9 +84,7 @@ def test_the_node_of_comfyui_takes_a_plan_of_its_model_alone(comfy: Any, nodes: 
     saved_plan(model.model.diffusion_model, path, {1: 16 * 18, 2: 8 * 9})
     with watched(model) as calls:
         sampled(comfy, run_node(nodes, "TodomeTokenDownsampling", model, plan_file=str(path)))
-    kept = [now for queries, now in calls if now < queries]
-    assert sorted(set(kept)) == [16, 72]
-    assert kept == sorted(kept)
+    assert [*dict.fromkeys(now for queries, now in calls if now < queries)] == [16, 72]
     Plan({"up.1.0": PlannedLayer(2, 2, 64, (8, 8))}).save(path)
     for file, said in [(path, "This plan is for another model: it has 1 layers"), (tmp_path, "is not a plan: it")]:
         with pytest.raises(ValueError, match=said):

@@ -33,18 +33,6 @@ def test_queries_that_others_have_merged_get_fewer_keys_all_the_same(forge: Forg
     assert first_call(forge) == (FINE // 2, KEPT)
 
 
-def test_patches_of_others_stay(forge: ForgeUI):
-    called = []
-
-    def other(q: Any, k: Any, v: Any, options: Any) -> Any:
-        called.append(k.shape[1])
-        return q, k, v
-
-    forge.objects.unet.set_model_attn1_patch(other)
-    assert first_call(forge) == (FINE, KEPT)
-    assert called[0] == FINE
-
-
 def test_settings_that_others_clone_follow_the_sampler_too(forge: ForgeUI):
     from todome_webui.forge import ReducedModel
 

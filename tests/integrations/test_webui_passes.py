@@ -1,16 +1,14 @@
 """The extension in AUTOMATIC1111's webui and in Forge: the keys that a real UNet gets, pass by pass, step by step."""
 
-import importlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from webui_world import ForgeUI, WebUI, expected_keys, keys
-from zoo import recorded, recording
+from zoo import recording
 
 import todome
-from todome import Downsample
 from todome.hooks.modules import our_hooks
 
 FINE, HIRES = (8, 8), (16, 16)
@@ -27,15 +25,12 @@ def test_off_is_as_if_it_were_not_there(either: WebUI):
     assert off.infotext == without.infotext == "Steps: 4"
 
 
-def test_off_touches_neither_the_model_nor_the_sampler(webui: WebUI, monkeypatch: pytest.MonkeyPatch):
-    launch = webui.sd_samplers.Sampler.launch_sampling
-
-    def looking(self: Any, *args: Any) -> Any:
-        assert "launch_sampling" not in vars(self)
+def test_off_touches_neither_the_model_nor_the_sampler(webui: WebUI):
+    def looking(params: Any) -> None:
+        assert "launch_sampling" not in vars(params.denoiser.sampler)
         assert not list(our_hooks(webui.unet))
-        return launch(self, *args)
 
-    monkeypatch.setattr(webui.sd_samplers.Sampler, "launch_sampling", looking)
+    webui.script_callbacks.on_cfg_denoiser(looking)
     webui.draw(enable_hr=True)
     webui.set(factor=2.0, disable_after=0.0)
     webui.draw()
@@ -55,19 +50,6 @@ def test_keys_are_dropped_and_dithered_step_by_step(webui: WebUI, guided_at_once
     assert keys(webui, **fields) == [expected_keys(FINE, turn) for turn in turns]
 
 
-def test_a_fixed_phase(webui: WebUI):
-    webui.set(factor=2.0, phase="fixed")
-    assert keys(webui, steps=3) == [expected_keys(FINE, 0, phase="fixed")] * 3
-
-
-def test_the_second_level(webui: WebUI):
-    webui.set(factor2=2.0)
-    with recorded(webui.shared.sd_model, r"attn1\.to_k$") as seen:
-        done = webui.draw(steps=1)
-    assert {calls[0].shape[1] for calls in seen.values()} == {64, 4}
-    assert "ToDo factor: 1.0, ToDo factor2: 2.0" in done.infotext
-
-
 @pytest.mark.parametrize(
     ("settings", "tab", "fields", "expected"),
     [
@@ -83,25 +65,30 @@ def test_every_pass_is_reduced_by_its_own_steps(either: WebUI, settings: Any, ta
     assert either.counts(tab, **fields) == expected
 
 
+@pytest.mark.parametrize(
+    ("settings", "tab", "infotext"),
+    [
+        ({"factor_hr": "2"}, "txt2img", "ToDo hires factor: 2"),
+        ({"factor_img2img": "4"}, "img2img", "ToDo img2img factor: 4"),
+        ({"factor2": 2.0}, "txt2img", "ToDo factor: 1.0, ToDo factor2: 2.0"),
+        (
+            {"method": "merging", "ratio": 0.75},
+            "txt2img",
+            f"Steps: 4, ToDo method: merging, ToDo merging ratio: 0.75, ToDo disable after: 1.0, {VERSION}",
+        ),
+    ],
+)
+def test_infotext_says_what_was_set(webui: WebUI, settings: Any, tab: str, infotext: str):
+    webui.set(**settings)
+    fields = {"enable_hr": True} if "factor_hr" in settings else {}
+    assert infotext in webui.draw(tab, **fields).infotext
+
+
 @pytest.mark.parametrize(("own", "kept"), [("same", 64), ("off", 256), ("4", 16), ("auto", 256)])
 @pytest.mark.filterwarnings("ignore:factor=.auto")
 def test_the_hires_pass_has_its_own_factor(webui: WebUI, own: str, kept: int):
     webui.set(factor=2.0, factor_hr=own)
     assert webui.counts(enable_hr=True, steps=2) == [16] * 2 + [kept] * 2
-
-
-def test_the_hires_pass_alone(webui: WebUI):
-    webui.set(factor_hr="2")
-    assert keys(webui, enable_hr=True, steps=2)[2:] == [expected_keys(HIRES, 0), expected_keys(HIRES, 1)]
-    assert "ToDo hires factor: 2" in webui.draw(enable_hr=True).infotext
-    assert webui.draw().infotext == "Steps: 4"
-
-
-def test_img2img_has_its_own_factor(webui: WebUI):
-    webui.set(factor_img2img="4")
-    assert webui.counts("img2img") == [4] * 3
-    assert webui.counts() == [64] * 4
-    assert "ToDo img2img factor: 4" in webui.draw("img2img").infotext
 
 
 def test_the_automatic_factor(webui: WebUI):
@@ -112,13 +99,6 @@ def test_the_automatic_factor(webui: WebUI):
     assert done.infotext == (
         "Steps: 1, ToDo factor2: 1.0, ToDo auto: True, ToDo phase: dither, ToDo method: downsampling, "
         f"ToDo disable after: 1.0, {VERSION}"
-    )
-
-
-def test_merging_has_an_infotext_of_its_own(webui: WebUI):
-    webui.set(method="merging", ratio=0.75)
-    assert webui.draw().infotext == (
-        f"Steps: 4, ToDo method: merging, ToDo merging ratio: 0.75, ToDo disable after: 1.0, {VERSION}"
     )
 
 
@@ -147,13 +127,6 @@ def test_layers_whose_tokens_others_have_merged_are_dense_and_the_log_says_so(we
     webui.set(factor=2.0)
     assert torch.equal(webui.draw().samples, dense.samples)
     assert capsys.readouterr().out == f"todome: first pass: nothing was reduced. {OTHERS}\n"
-
-
-def test_reductions_are_made_by_the_core(webui: WebUI):
-    settings = importlib.import_module("todome_webui.settings").Settings
-    assert settings(factor=2.0, factor2=1.5).reduction("same") == Downsample((2.0, 1.5))
-    assert settings(factor=2.0, disable_after=0.6).reduction("3") == Downsample(3.0, stop=0.6)
-    assert settings(factor=2.0).reduction("auto") == Downsample("auto")
 
 
 def test_forge_draws_what_automatic1111_would(forge: ForgeUI):

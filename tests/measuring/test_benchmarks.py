@@ -1,6 +1,5 @@
 """The benchmark scripts: on a machine without a GPU they run in small, and their results say where they were made."""
 
-import argparse
 import importlib
 import json
 import os
@@ -16,15 +15,12 @@ import torch
 from fresh import DRAWING, python_after
 from small_evaluation import PLAN
 from zoo import noise, small_unet, talking, text, tiny_pipeline
-from zoo.inputs import animation_inputs, video_inputs
-from zoo.models import motion_unet, video_unet
 
 import todome
 from todome import Plan
 from todome.tools.measuring.evaluation import carry_out
-from todome.tools.measuring.peers import Tomesd
 from todome.tools.measuring.runs import write_json
-from todome.tools.measuring.speed import BenchCase, BenchRow, read_bench
+from todome.tools.measuring.speed import read_bench
 
 ROOT = Path(__file__).parents[2]
 ABOUT = {"cpu", "python", "versions", "date"}
@@ -107,41 +103,6 @@ def test_a_bare_slice_draws_what_todo_draws(script):
     assert not bare.allclose(dense, atol=1e-3)
 
 
-@pytest.mark.parametrize(("model", "inputs"), [(motion_unet, animation_inputs), (video_unet, video_inputs)])
-def test_tomesd_does_not_run_on_video(script, model, inputs):
-    """It takes the frames for the height. That is why the tables of video lack it."""
-    unet, given = model(), inputs()
-    first = [given.pop(name) for name in ("sample", "timestep", "encoder_hidden_states")]
-    with pytest.raises(ZeroDivisionError), Tomesd(0.5).on(unet):
-        unet(*first, **given)
-    for name in script("speed").SIZES:
-        assert "tomesd:0.5" not in script("speed").Part(name, (512, 512), 1, "eager").methods()
-
-
-def test_tables_show_what_ran_out_of_memory_and_what_was_compiled(script, tmp_path):
-    def row(model: str, method: str, mode: Any, ms: float | None = 4.0, **more: Any) -> BenchRow:
-        return BenchRow(BenchCase(model, (2048, 2048), 1, mode), method, ms, **more)
-
-    full = {"ms": None, "note": "out of memory: 256.00 GiB at once"}
-    rows = [
-        row("sd15, math", "dense", "cuda-graph", **full),
-        row("sd15, math", "todome:4", "cuda-graph", mib=2048.4),
-        row("sdxl", "dense", "compile-cuda-graph", 8.0, graphs=1),
-        row("sdxl", "todome:4", "compile-cuda-graph", speedup=2.0, graphs=1),
-    ]
-    out = tmp_path / "speed.json"
-    write_json(out, {"about": {}, "steps": 25, "rows": [{**vars(one), "case": vars(one.case)} for one in rows]})
-    tables = script("tables")
-    speed, memory, compiled = ([*table(out)] for table in (tables.one_picture, tables.memory, tables.compiled))
-    assert [*speed[0].values()] == ["SD 1.5, math, 2048, 4", "out of memory", "4.0"]
-    assert [*memory[0].values()] == ["SD 1.5, math, 2048", "out of memory: 256.00 GiB at once", "2048"]
-    assert [*compiled[0].values()] == ["SDXL, 2048, 4", "8.0", "4.0 (2.00x)", "1 and 1"]
-
-
-def test_a_table_stands_in_lines_and_an_empty_cell_is_empty(script):
-    assert script("tables").markdown([{"": "a", "b": ""}, {"": 1, "b": 2}]) == "| | b |\n|---|---|\n| a | |\n| 1 | 2 |"
-
-
 @pytest.mark.thorough
 def test_how_close_pictures_are_under_several_conditions(script, tried, tmp_path):
     condition = script("fidelity").Condition
@@ -158,15 +119,6 @@ def test_how_close_pictures_are_under_several_conditions(script, tried, tmp_path
     ]
     told = [[cell for cell in row.values() if "x)" in cell] for row in script("tables").conditions(out)]
     assert [len(cells) for cells in told] == [1, 1]
-
-
-def test_the_tables_of_the_papers_have_todome_at_two_factors_and_the_control_everywhere(script):
-    options = argparse.Namespace(prompts=None, pictures=2048, real=None, todo=64)
-    plans = script("ancestors").plans(options)
-    merged = [f"tome:0.{tenth}" for tenth in (6, 5, 4, 3, 2, 1)]
-    assert plans["tome"]["methods"] == ["todome:2", "todome:4", *merged]
-    controls = {name: len([m for m in plan["methods"] if m.startswith("dense:")]) for name, plan in plans.items()}
-    assert controls == {"tome": 0, "todo-512": 3, "todo-768": 3, "todo-1024": 3}
 
 
 def test_the_tables_of_the_papers_are_made_from_summaries(script, tmp_path, flowers, lpips):
@@ -195,24 +147,6 @@ def test_plans_against_uniform_factors_and_fewer_steps(tried, tmp_path):
     assert (tmp_path / "work/64/measurements.jsonl").read_text() == measured
     for plan in (tmp_path / "plans").glob("*.json"):
         assert Plan.load(plan).measured["fingerprint"]
-
-
-def test_plans_are_shown_beside_what_is_as_fast_or_as_close(script, tmp_path):
-    def row(kind: str, name: str, speedup: float, psnr: float, **more: Any) -> dict[str, Any]:
-        return {"px": 256, "kind": kind, "name": name, "speedup": speedup, "psnr": psnr, **more}
-
-    rows = [
-        row("plan", "40 dB", 1.25, 40.4, keep=40),
-        row("plan", "50 dB", 1.1, 50.2, keep=50),
-        row("uniform", "2", 1.2, 45.0),
-        row("uniform", "4", 1.3, 36.0),
-        row("steps", "20 steps", 1.25, 35.0),
-    ]
-    write_json(tmp_path / "tuning.json", {"rows": rows})
-    assert [[*line.values()] for line in script("tables").plans(tmp_path / "tuning.json")] == [
-        ["256, 40 dB", "40.4 dB, 1.25x", "4: 36.0 dB, 1.30x", "2: 45.0 dB, 1.20x", "20 steps: 35.0 dB, 1.25x"],
-        ["256, 50 dB", "50.2 dB, 1.10x", "2: 45.0 dB, 1.20x", "none", "20 steps: 35.0 dB, 1.25x"],
-    ]
 
 
 @pytest.mark.thorough

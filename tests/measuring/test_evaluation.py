@@ -1,29 +1,33 @@
-"""An evaluation: what it draws and measures, and what it refuses to begin."""
+"""An evaluation: what it draws and measures, how it goes on, and what it refuses to begin or to change."""
 
 import json
+import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import todome_flowers
 import torch
 from diffusers import StableDiffusionControlNetPipeline
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from small_evaluation import BATCHES, PLAN, SIZE, refusal
 from zoo import controlnet, small_unet, talking, tiny_pipeline
 
 import todome
 from todome import Downsample
-from todome.hooks.modules import clocks_on
+from todome.hooks.modules import contexts_on
 from todome.tools.generate import settings_of
 from todome.tools.measuring.comparing import measures_at, read_picture
-from todome.tools.measuring.drawing import Batch, PictureMaker
+from todome.tools.measuring.drawing import Batch
 from todome.tools.measuring.evaluation import FLOWERS, carry_out, gigabytes, plan_for
-from todome.tools.measuring.runs import EvaluationPlan, picture_path, read_results, times_path
-from todome.tools.measuring.subjects import own_size
-from todome.tools.metrics import LPIPS, high_frequency, mse, psnr, ssim
+from todome.tools.measuring.runs import EvaluationPlan, features_path, picture_path, read_results, times_path
+from todome.tools.metrics import LPIPS, frechet_distance, high_frequency, mse, psnr, ssim
 from todome.tools.pictures import read_texts
 
+pytestmark = pytest.mark.filterwarnings("ignore:FID is biased upwards by few pictures")
 QUICK: dict[str, Any] = {"pictures": 1, "steps": 1}
 
 
@@ -35,7 +39,7 @@ def test_a_new_run(tmp_path, flowers, calls, lpips):
     drawn = [f"pictures/32x32/{method}/0000{i}.png" for method in ("dense", "todome_2") for i in range(3)]
     assert names == [*drawn, "results.json", "run.json", "times/32x32/dense.json", "times/32x32/todome_2.json"]
     assert run.about["dtype"] == "float32"
-    assert not clocks_on(flowers.unet)
+    assert not contexts_on(flowers.unet)
 
 
 def test_from_a_notebook_with_a_pipeline_that_is_open(tmp_path, lpips):
@@ -44,14 +48,10 @@ def test_from_a_notebook_with_a_pipeline_that_is_open(tmp_path, lpips):
     drawn: dict[str, Any] = {"model": "StableDiffusionPipeline", "sizes": [SIZE], **QUICK}
     assert run.plan == EvaluationPlan(["a rose"], ["dense", "todome:2"], **drawn)
     assert [len(row.closeness.psnr) for row in run.rows] == [0, 1]
-    assert not clocks_on(pipe.unet)
-
-
-def test_an_open_pipeline_is_called_by_where_it_comes_from(tmp_path, lpips):
-    pipe = talking(tiny_pipeline(unet=small_unet()))
+    assert not contexts_on(pipe.unet)
     pipe.register_to_config(_name_or_path="some/flowers")
-    run = todome.evaluate(pipe, ["a rose"], ["todome:2"], out=tmp_path / "run", lpips=lpips, **QUICK)
-    assert (run.plan.model, run.plan.sizes) == ("some/flowers", (SIZE,))
+    named = todome.evaluate(pipe, ["a rose"], ["todome:2"], out=tmp_path / "named", lpips=lpips, **QUICK)
+    assert (named.plan.model, named.plan.sizes) == ("some/flowers", (SIZE,))
 
 
 def from_pictures() -> Any:
@@ -153,21 +153,12 @@ def test_plans_have_what_suits_the_model():
     assert refusal(lambda: plan_for("any")).startswith("prompts=None cannot be used.")
 
 
-def test_a_model_has_a_size_of_its_own(flowers, pipe):
-    assert own_size(flowers) == (256, 256)
-    assert PictureMaker(replace(PLAN, sizes=()), Path(), pipe).sized_plan().sizes == (own_size(pipe),)
-
-
 def test_without_the_weights_of_lpips_there_is_a_note(again, monkeypatch):
     monkeypatch.delenv("TODOME_LPIPS", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.warns(UserWarning, match=r"^LPIPS is left out\. LPIPS has no weights"):
         run = again(lpips=None)
     assert run.rows[1].closeness.lpips == ()
-
-
-def test_weights_that_were_asked_for_must_be_there(again):
-    assert refusal(lambda: again(lpips="none.safetensors"), FileNotFoundError).startswith("path='none.safetensors'")
 
 
 def test_large_pictures_have_every_measure():
@@ -183,3 +174,139 @@ def test_equal_pictures_and_flat_ones_can_be_written_as_json(folder, again):
     found = again().rows[1].closeness
     assert (found.psnr, found.mse, found.detail) == ((100.0,) * 3, (0.0,) * 3, ())
     assert "NaN" not in (folder / "results.json").read_text()
+
+
+def test_a_finished_run_draws_nothing(folder, again, calls):
+    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
+    again()
+    assert calls == []
+    assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before
+
+
+def test_the_pipeline_is_not_even_opened(tmp_path, flowers, lpips):
+    plan = replace(PLAN, model="nowhere/model", pictures=1)
+    drawn = carry_out(plan, tmp_path, pipe=flowers, lpips=lpips)
+    assert carry_out(plan, tmp_path, lpips=lpips, device="cpu").rows == drawn.rows
+
+
+def test_an_interrupted_run_goes_on(tmp_path, finished, flowers, calls, lpips):
+    calls.most = 5  # after the first batch of todome
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(PLAN, tmp_path, pipe=flowers, lpips=lpips)
+    assert not contexts_on(flowers.unet)
+    assert [row.method for row in read_results(tmp_path).rows] == ["dense"]
+    calls.clear()
+    calls.most = math.inf
+    run = carry_out(PLAN, tmp_path, pipe=flowers, lpips=lpips)
+    assert calls == [(1, 1), (1, 2)]
+    assert run.rows[1].closeness == read_results(finished).rows[1].closeness
+
+
+def test_a_picture_that_is_gone_is_drawn_again_with_its_batch_and_one_without_its_time(folder, again, calls):
+    path = picture_path(folder, SIZE, "todome:2", 1)
+    before = path.read_bytes()
+    path.unlink()
+    again()
+    assert calls == [(2, 1), (2, 2)]
+    assert path.read_bytes() == before
+    calls.clear()
+    times_path(folder, SIZE, "todome:2").unlink()
+    again()
+    assert calls == BATCHES
+
+
+def test_methods_and_pictures_can_be_added(folder, again, calls):
+    run = again(replace(PLAN, methods=["dense:1"], pictures=4))
+    assert calls == [(2, 1), (2, 2)] * 2 + [(2, 1), (2, 1), (2, 1)]
+    found = [(row.method, row.pictures, row.steps) for row in run.rows]
+    assert found == [("dense", 4, 2), ("todome:2", 4, 2), ("dense:1", 4, 1)]
+    assert json.loads((folder / "run.json").read_text())["plan"]["methods"] == ["dense", "todome:2", "dense:1"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"steps": 3}, "steps=3 cannot be used. Allowed: 2, as in {}."),
+        ({"prompts": ["a rose", "a daisy"]}, "prompts[1]='a daisy' cannot be used. Allowed: 'a tulip', as in {}."),
+        ({"prompts": ["a rose"]}, "prompts[1]=None cannot be used. Allowed: 'a tulip', as in {}."),
+        ({"sizes": ((32, 40),)}, "sizes[0][1]=40 cannot be used. Allowed: 32, as in {}."),
+        ({"pictures": 2}, "pictures=2 cannot be used. Allowed: at least 3, as in {}."),
+    ],
+    ids=str,
+)
+def test_another_plan_is_refused(folder, again, changed, text):
+    told = refusal(lambda: again(replace(PLAN, **changed)))
+    assert told == text.format(folder / "run.json") + " Evaluate into another folder."
+
+
+@pytest.mark.parametrize("field", ["cpu", "weights"])
+def test_another_machine_and_other_weights_are_refused(folder, again, field):
+    """Times of two machines in one table would compare the machines, and pictures of two trainings these."""
+    found = json.loads((folder / "run.json").read_text())
+    assert found["about"]["weights"] == todome_flowers.fingerprint()
+    found["about"][field] = "another"
+    (folder / "run.json").write_text(json.dumps(found))
+    assert "Allowed: 'another', as in" in refusal(again)
+
+
+def test_a_plan_of_which_nothing_was_drawn_can_be_changed(folder, again, calls):
+    shutil.rmtree(folder / "times")
+    again(replace(PLAN, batch=3))
+    assert calls == [(3, 1), (3, 2)] * 2
+
+
+REAL = torch.rand(5, 2048, generator=torch.Generator().manual_seed(0))
+
+
+def features_of(folder: Path, method: str) -> torch.Tensor:
+    return load_file(features_path(folder, SIZE, method))["features"]
+
+
+def test_fid_to_dense(folder, again, inception):
+    with pytest.warns(UserWarning, match="compare it only between sets of 3"):
+        dense, reduced = again(fid=True, inception=inception).rows
+    seen = [features_of(folder, method) for method in ("todome:2", "dense")]
+    assert [tuple(some.shape) for some in seen] == [(3, 2048)] * 2
+    assert (dense.fid, reduced.fid) == (None, frechet_distance(*seen))
+    save_file({"features": REAL[:3]}, features_path(folder, SIZE, "dense"))
+    assert again(fid=True, inception=inception).rows[1].fid == frechet_distance(seen[0], REAL[:3])  # not seen twice
+    picture_path(folder, SIZE, "dense", 0).unlink()
+    assert again(fid=True, inception=inception).rows[1].fid == reduced.fid  # but drawn again, they are
+
+
+@pytest.fixture
+def run(tmp_path: Path, flowers: Any, lpips: Path, inception: Path) -> Any:
+    """Evaluates with the FID to something real."""
+    files = {"pipe": flowers, "lpips": lpips, "inception": inception}
+    return lambda real: carry_out(replace(PLAN, real=str(real)), tmp_path / "run", **files)
+
+
+def test_fid_to_a_folder_of_real_pictures(tmp_path, run):
+    (tmp_path / "real/more").mkdir(parents=True)
+    for i, name in enumerate(["a.jpg", "more/b.png", "c.webp"]):
+        Image.new("L", (20 + i, 30), 40 * i).save(tmp_path / "real" / name)
+    (tmp_path / "real/notes.txt").write_text("no picture")
+    rows = run(tmp_path / "real").rows
+    real = tmp_path / "run/features/real.safetensors"
+    seen = load_file(real)["features"]
+    assert seen.shape == (3, 2048)
+    made = [features_of(tmp_path / "run", row.method) for row in rows]
+    assert [row.fid for row in rows] == [frechet_distance(one, seen) for one in made]
+    save_file({"features": REAL[:3]}, real)  # known the second time
+    assert run(tmp_path / "real").rows[0].fid == frechet_distance(made[0], REAL[:3])
+
+
+def test_fid_to_a_file_of_features(tmp_path, run):
+    save_file({"features": REAL}, tmp_path / "real.safetensors")
+    found = run(tmp_path / "real.safetensors").rows[0].fid
+    assert found == frechet_distance(features_of(tmp_path / "run", "dense"), REAL)
+
+
+@pytest.mark.parametrize("name", ["none", "none.safetensors", "one"])
+def test_no_real_pictures(tmp_path, run, calls, name):
+    (tmp_path / "one").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "one/a.png")
+    told = refusal(lambda: run(tmp_path / name))
+    assert told.startswith(f"real={str(tmp_path / name)!r} cannot be used.")
+    assert f"{int(name == 'one')} pictures are there" in told
+    assert calls == []

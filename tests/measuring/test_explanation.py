@@ -9,7 +9,7 @@ from zoo import small_unet, talking, tiny_pipeline
 
 import todome
 from todome import Downsample
-from todome.hooks.modules import clocks_on
+from todome.hooks.modules import contexts_on
 from todome.tools.measuring.explanation import Explanation, LevelCost
 from todome.tools.timing import Timing
 
@@ -29,7 +29,7 @@ def counted(clock: Any) -> Timing:
 def explained():
     unet = small_unet()
     found = todome.explain(unet, 256, 512, name="small", timing=counted(AttentionClock(unet, MILLION)))
-    assert not clocks_on(unet)
+    assert not contexts_on(unet)
     return found
 
 
@@ -51,32 +51,6 @@ def test_times_are_those_of_the_keys_that_are_left(explained):
     assert explained.bound == round(dense / step_ms(2, 512), 3)
     assert (explained.noise, explained.waiting) == (0, 0)
     assert explained.verdict.startswith(f"Pays: a step is {explained.gain:.2f}x as fast; attention over keys is ")
-
-
-class Disturbed(AttentionClock):
-    """Until the end of the first round everything takes half as long again.
-
-    Four calls tell the grids; then dense and three reductions are called twice each, once to warm up.
-    """
-
-    calls, lost = 0, 0.0
-
-    def note_call(self, *_: Any) -> None:
-        super().note_call()
-        self.calls += 1
-        if self.calls <= 4 + 2 * 4:
-            self.lost = self.ms / 2
-
-    def __call__(self) -> float:
-        return (self.ms + self.lost) / 1000
-
-
-def test_the_shortest_time_counts_and_the_longest_tells_the_noise():
-    unet = small_unet()
-    found = todome.explain(unet, 256, 512, timing=counted(Disturbed(unet, MILLION)))
-    assert found.ms == round(step_ms(2048, 512), 3)
-    assert found.noise == 0.5
-    assert "times vary by 50%" in found.verdict
 
 
 def test_where_the_default_does_nothing_factor_2_is_measured(explained):

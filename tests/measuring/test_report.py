@@ -1,4 +1,4 @@
-"""The report is one file that holds what was measured, the worst first; and it works in a browser."""
+"""The report is one file that holds what was measured, the worst first, with its plots; and it works in a browser."""
 
 import re
 import shlex
@@ -9,18 +9,62 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import NOISE, PICTURES, SCRIPT, SIZES, small_run
+from typer.testing import CliRunner, Result
 
-from todome.tools.measuring.report import write_report
+from todome.tools.commands import app
+from todome.tools.measuring.methods import method_named
+from todome.tools.measuring.plots import pareto, series_of, worst_cases, write_plots
+from todome.tools.measuring.report import command_for, write_report
 from todome.tools.measuring.report_pictures import EXACT, MOST, Embedding, embedding_for
-from todome.tools.measuring.report_text import command_for
-from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationRow, save_results
+from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationPlan, EvaluationRow, save_results
 from todome.tools.pictures import difference
+from todome.tools.pipelines import Size
+
+SCRIPT = "a <script>alert('rose')</script> & more"
+NOISE = {"dense": 0, "todome:2": 2, "dense:20": 4, "todo:2": 8, "tome:0.5": 24}  # the closest to dense first
+SPEED = {"dense": 1.0, "todome:2": 1.24, "dense:20": 1.26, "todo:2": 1.23, "tome:0.5": 1.1}
+SIZES = ((48, 32), (64, 64))
+PICTURES = 5
+
+
+def small_run(folder: Path) -> Evaluation:
+    """Finished: every method at two sizes. Picture 3 is the worst of each method, then 1, 4, 0, 2."""
+    plan = EvaluationPlan(
+        [SCRIPT, "tulips"], tuple(NOISE), model="some/flowers", sizes=SIZES, pictures=PICTURES, seed=70
+    )
+    rows = [row(size, method) for size in SIZES for method in NOISE]
+    run = Evaluation(plan, {"gpu": "A GPU", "versions": {"todome": "0.1.0", "torch": "2"}}, rows, folder)
+    for one in rows:
+        for i in range(PICTURES):
+            path = run.picture(one.size, one.method, i)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            drawn(one.size, NOISE[one.method], i).save(path)
+    save_results(run)
+    return run
+
+
+def row(size: Size, method: str) -> EvaluationRow:
+    psnr = [50 - NOISE[method] - loss for loss in (2, 6, 1, 15.5, 4)]
+    lpips = [NOISE[method] * (i + 1) / 1000 for i in range(PICTURES)]
+    detail = [1 + NOISE[method] / 100] * PICTURES
+    closeness = Closeness() if method == "dense" else Closeness(psnr=psnr, lpips=lpips, detail=detail)
+    steps = 20 if method == "dense:20" else 25
+    return EvaluationRow(size, method, PICTURES, steps, 2 / SPEED[method], SPEED[method], closeness=closeness)
+
+
+def drawn(size: Size, noise: int, i: int) -> Image.Image:
+    width, height = size
+    across, down = np.meshgrid(np.linspace(40, 200, width), np.linspace(40, 200, height))
+    picture = np.stack([across, down, np.full_like(across, 40 * i)], axis=-1)
+    picture += noise * np.random.default_rng(i).standard_normal(picture.shape)
+    return Image.fromarray(picture.clip(0, 255).astype(np.uint8))
+
 
 METHODS = ["todome 2", "dense, 20 steps", "todo 2", "tome 0.5"]  # the closest first
 
@@ -86,13 +130,7 @@ def page(finished: Evaluation) -> Page:
 
 
 @pytest.fixture
-def plotless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what is not about the plots, which take longest."""
-    monkeypatch.setattr("todome.tools.measuring.report.write_plots", lambda _: [])
-
-
-@pytest.fixture
-def reported(plotless: None, finished: Evaluation, tmp_path: Path) -> Callable[..., Page]:
+def reported(finished: Evaluation, tmp_path: Path) -> Callable[..., Page]:
     """The page of a run with other rows, and with the pictures of the finished one."""
 
     def write(rows: list[EvaluationRow], **options: Any) -> Page:
@@ -104,28 +142,21 @@ def reported(plotless: None, finished: Evaluation, tmp_path: Path) -> Callable[.
     return write
 
 
-def test_it_needs_nothing_else(page):
+def test_it_needs_nothing_else_and_what_users_wrote_is_text(page, finished):
     assert page.links
     assert all(link.startswith(("data:", "#")) for link in page.links)
     assert not page.open
-
-
-def test_what_users_wrote_is_text(page, finished):
-    assert "alert" not in " ".join(
-        re.findall(r"<script.*?</script>", (finished.folder / "report.html").read_text(), re.S)
-    )
+    source = (finished.folder / "report.html").read_text()
+    assert "alert" not in " ".join(re.findall(r"<script.*?</script>", source, re.S))
     assert sum(SCRIPT in caption for caption in page.captions) == len(SIZES) * len(METHODS) * 3
     assert page.text.count(SCRIPT) == len(SIZES) * len(METHODS) * 3 + 1
 
 
-def test_the_finding_is_what_was_measured(page):
+def test_the_finding_and_the_table_are_what_was_measured(page, finished):
     said = "todome 2: 1.2x as fast, differences are hard to see."
     assert page.text.count(said) == len(SIZES)
     assert page.text.count("42.3 dB close on average, and 32 dB in its worst picture.") == len(SIZES)
     assert page.text.count("with 20 of 25 steps is 1.26x as fast and 40.3 dB close") == len(SIZES)
-
-
-def test_the_table_is_what_was_measured(page):
     heads = ["method", "speed-up", "s / picture", "PSNR, dB", "worst 5 %", "LPIPS", "detail"]  # no others were measured
     assert (
         page.rows[:6]
@@ -139,9 +170,6 @@ def test_the_table_is_what_was_measured(page):
             ["tome 0.5", "1.10x", "1.818", "20.3", "10.5", "0.0720", "1.24"],
         ]
     )
-
-
-def test_the_best_of_each_column_is_marked(finished, page):
     best = re.findall(r"<td><strong>(.*?)</strong>", (finished.folder / "report.html").read_text())
     assert best == ["42.3", "32.5", "0.0060", "1.02", "1.26x", "1.587"] * len(SIZES)
 
@@ -161,12 +189,6 @@ def test_pictures_and_differences_are_those_of_the_files(page, finished):
         expected = {"dense": dense, "method": drawn, "difference": difference(drawn, dense, 8)}
         for kind, picture in expected.items():
             assert np.array_equal(np.asarray(decoded(page.pictures[kind][0])), np.asarray(picture))
-
-
-def test_only_as_many_cases_as_asked_for(finished, reported):
-    page = reported(finished.rows, cases=2)
-    assert len(page.pictures["method"]) == len(SIZES) * len(METHODS) * 2
-    assert "2 of 5 pictures of todo 2, the worst first. All of them are in pictures/64x64/todo_2" in page.text
 
 
 def test_settings_machine_and_the_command_to_measure_it_again(page, finished):
@@ -195,12 +217,13 @@ def test_large_pictures_are_scaled_down(finished):
 
 def test_an_unfinished_run_says_what_is_missing(finished, reported):
     dense, close, drawn, *_ = finished.rows
-    page = reported([dense, close, replace(drawn, closeness=Closeness())])
+    page = reported([dense, close, replace(drawn, closeness=Closeness())], cases=2)
     assert "Not drawn yet: todo 2; tome 0.5. Not compared with full attention yet: dense, 20 steps." in page.text
     assert "There is nothing to compare with full attention (dense) at this size yet." in page.text  # at the second one
     assert [row[0] for row in page.rows] == ["method", "dense", "todome 2", "dense, 20 steps"]
     assert page.rows[-1] == ["dense, 20 steps", "1.26x", "1.587", "-", "-", "-", "-"]
-    assert len(page.pictures["method"]) == PICTURES
+    assert len(page.pictures["method"]) == 2
+    assert "2 of 5 pictures of todome 2, the worst first. All of them are in pictures/48x32/todome_2" in page.text
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -211,33 +234,50 @@ def test_a_run_with_nothing_to_compare(finished, reported, count):
     assert not page.pictures
 
 
-@pytest.mark.usefixtures("plotless")
-@pytest.mark.parametrize("broken", [None, b"half a file"])
-def test_a_picture_that_cannot_be_read(tmp_path, broken):
-    run = small_run(tmp_path)
-    path = run.picture(SIZES[0], "todo:2", 1)
-    path.unlink() if broken is None else path.write_bytes(broken)
-    with pytest.raises(FileNotFoundError, match=r"^picture=.* Allowed: the PNG file that the evaluation drew\."):
-        write_report(tmp_path)
-    assert not (tmp_path / "report.html").exists()
-
-
-@pytest.mark.usefixtures("plotless")
-def test_a_picture_that_is_a_link_to_somewhere_else_is_not_shown(tmp_path):
-    run = small_run(tmp_path / "run")
-    path, private = run.picture(SIZES[0], "todo:2", 1), tmp_path / "private.png"
-    path.rename(private)
+def linked(path: Path) -> None:
+    private = path.rename(path.parents[4] / "private.png")
     path.symlink_to(private)
-    with pytest.raises(ValueError, match=r"^picture='.*' cannot be used\. Allowed: the name of a file inside "):
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"half a file"), linked])
+def test_a_picture_that_cannot_be_read_or_is_a_link_to_somewhere_else(tmp_path, spoil):
+    run = small_run(tmp_path / "run")
+    spoil(run.picture(SIZES[0], "todo:2", 1))
+    with pytest.raises((FileNotFoundError, ValueError), match=r"^picture=.* Allowed: the (PNG|name of a) file "):
         write_report(run.folder)
+    assert not (run.folder / "report.html").exists()
 
 
-def test_cases_are_at_least_one(finished):
-    with pytest.raises(ValueError, match=r"^cases=0 cannot be used\."):
-        write_report(finished.folder, cases=0)
+def command(*words: Any) -> Result:
+    return CliRunner().invoke(app, ["report", *map(str, words)], prog_name="todome")
 
 
-@pytest.mark.usefixtures("plotless")
+def test_the_command_says_where_everything_is_and_keeps_files_of_others(finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(finished.folder, "run")
+    said = command("run", "--cases", 1).stdout.splitlines()
+    assert said[0].startswith("Report: run/report.html, ")
+    assert len(said) == 1 + 2 * 2 * len(SIZES)
+    assert all(Path(line.removeprefix("Plot: ")).is_file() for line in said[1:])
+    Path("mine.html").write_text("a user's own")
+    assert "out='mine.html' exists already." in command("run", "--out", "mine.html").stderr
+    assert Path("mine.html").read_text() == "a user's own"
+    assert command("run", "--out", "mine.html", "--cases", 1, "--force").exit_code == 0
+    assert Path("mine.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("RUN -o a.pdf", "out='a.pdf' does not end in .html"),
+        ("none", "run='none' cannot be used."),
+        ("RUN --cases 0", "Invalid value for '--cases'"),
+    ],
+)
+def test_what_the_command_refuses(finished, words, said):
+    assert said in command(*words.replace("RUN", str(finished.folder)).split()).stderr
+
+
 def test_a_failure_leaves_the_old_file(finished, tmp_path, monkeypatch):
     path = tmp_path / "mine.html"
     path.write_text("a user's own")
@@ -250,6 +290,8 @@ def test_a_failure_leaves_the_old_file(finished, tmp_path, monkeypatch):
         write_report(finished.folder, path, cases=1, force=True)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.html"]
     assert path.read_text() == "a user's own"
+    with pytest.raises(ValueError, match=r"^cases=0 cannot be used\."):
+        write_report(finished.folder, cases=0)
 
 
 @pytest.mark.usefixtures("page")
@@ -319,3 +361,61 @@ def nothing_is_wider_than_a_phone(tab: Any) -> None:
     for view in ("Slider", "Side by side"):
         tab.get_by_label(view).locator("visible=true").check()
         assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def lines_of(figure: Any) -> dict[str, Any]:
+    return {line.get_label(): line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")}
+
+
+def test_every_method_is_where_its_numbers_are(finished):
+    figure = pareto(finished, SIZES[0])
+    points = {tuple(point) for line in lines_of(figure).values() for point in line.get_xydata()}
+    compared = [one for one in finished.rows if one.size == SIZES[0] and not one.is_dense]
+    assert points == {(one.speedup, fmean(one.closeness.psnr)) for one in compared}
+    assert {text.get_text() for text in figure.axes[0].texts} == {"todome 2", "20 steps", "todo 2", "tome 0.5"}
+    assert set(lines_of(figure)) == {"todome, dithered", "ToDo, fixed", "ToMe", "fewer dense steps"}
+
+
+def test_only_the_control_is_joined(finished):
+    more = replace(row(SIZES[0], "dense:20"), method="dense:10", speedup=2.4)
+    lines = lines_of(pareto(replace(finished, rows=[*finished.rows, more]), SIZES[0]))
+    assert {label for label, line in lines.items() if line.get_linestyle() != "None"} == {"fewer dense steps"}
+    assert list(lines["fewer dense steps"].get_xdata()) == [1.26, 2.4]
+
+
+def test_labels_do_not_cover_each_other(finished):
+    near = [replace(row(SIZES[0], "todome:2"), method=f"todome:{n}", speedup=1.24 + n / 1000) for n in (3, 4)]
+    figure = pareto(replace(finished, rows=[*finished.rows, *near]), SIZES[0])
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(boxes) == 6
+    assert all(box.count_overlaps(boxes) == 1 for box in boxes)
+
+
+def test_the_worst_pictures_are_at_the_left(finished):
+    line = lines_of(worst_cases(finished, SIZES[1]))["todo 2"]
+    assert list(line.get_ydata()) == [26.5, 36, 38, 40, 41]
+    assert list(line.get_xdata()) == [10, 30, 50, 70, 90]
+
+
+@pytest.mark.parametrize(
+    ("name", "series"),
+    [
+        ("todo:2,phase=dither", "todome, dithered"),
+        ("todome:2,phase=random", "todome, random"),
+        ("deepcache:3", "packages of others"),
+        ("todome:2+deepcache", "packages of others"),
+    ],
+)
+def test_methods_belong_to_series(name, series):
+    assert series_of(method_named(name)).label == series
+
+
+def test_every_plot_is_an_svg_and_a_png_on_white(finished, tmp_path):
+    run = replace(finished, rows=[one for one in finished.rows if one.size == SIZES[0]], folder=tmp_path)
+    names = [f"{plot}-48x32.{kind}" for plot in ("pareto", "worst-cases") for kind in ("svg", "png")]
+    paths = write_plots(run)
+    assert [path.name for path in paths] == names
+    assert sorted((run.folder / "plots").iterdir()) == sorted(paths)
+    for path in paths[1::2]:
+        with Image.open(path) as picture:
+            assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)

@@ -1,8 +1,11 @@
-"""`todome.bench`: every method on every case, dense first and last, written whole, gone on with."""
+"""`todome.bench`: every method on every case, dense first and last, written whole, gone on with; and its clock."""
 
+import contextlib
+import gc
 import json
 import os
 import re
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +15,55 @@ from attention_clock import LEVEL_1, LEVEL_2, AttentionClock
 from zoo import mini_unet, small_unet, talking, tiny_pipeline
 
 import todome
-from todome.hooks.modules import clocks_on
+from todome.hooks.modules import contexts_on
 from todome.tools.measuring.methods import methods_named
-from todome.tools.measuring.speed import AGAIN, Bench, BenchCase, BenchRow, CaseTimer, read_bench
-from todome.tools.timing import Timing
+from todome.tools.measuring.speed import AGAIN, BenchCase, CaseTimer, read_bench
+from todome.tools.timing import Stopwatch, Timing, measuring, milliseconds
+
+CPU = torch.device("cpu")
+
+
+class Ticking:
+    """A clock that a call moves on by so many milliseconds."""
+
+    def __init__(self, *takes: float) -> None:
+        self.takes, self.calls, self.ms = takes, 0, 0.0
+
+    def call(self) -> None:
+        self.ms += self.takes[min(self.calls, len(self.takes) - 1)]
+        self.calls += 1
+
+    def __call__(self) -> float:
+        return self.ms / 1000
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(0.0, 1), (0.095, 10)])
+def test_calls_are_timed_apart_after_a_warm_up_as_often_as_fits(seconds, times):
+    clock = Ticking(400.0, 10.0)
+    assert milliseconds(clock.call, CPU, seconds, clock) == pytest.approx([10.0] * times)
+    assert clock.calls == times + 1
+
+
+def test_every_way_has_its_turn_in_each_round_until_patience_is_over():
+    assert list(Timing(rounds=2).turns("abc")) == [*"abcabc"]
+    assert list(Timing(rounds=5, patience=0.0).turns("ab")) == [*"abab"]  # two rounds in any case
+
+
+def test_nothing_is_learnt_or_collected_while_measuring_and_both_are_after_an_error():
+    with contextlib.suppress(ZeroDivisionError), measuring():
+        assert torch.is_inference_mode_enabled()
+        assert not gc.isenabled()
+        raise ZeroDivisionError
+    assert gc.isenabled()
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_pauses_are_not_counted():
+    watch, began = Stopwatch(CPU), time.perf_counter()
+    with watch.pause():
+        time.sleep(0.05)
+    assert watch.seconds() <= time.perf_counter() - began - 0.05
+
 
 QUICK = {"rounds": 2, "seconds": 0.0}
 SMALL = [(128, 64)]
@@ -65,15 +113,6 @@ def test_speedups_are_those_of_the_tokens_that_are_left(unet):
     assert 1 < speedup["deepcache:2"] < speedup["todome:2+deepcache:2"]
 
 
-def test_the_model_is_left_as_it_was(unet):
-    before = {name: type(module) for name, module in unet.named_modules()}
-    forward = unet.forward
-    todome.bench(unet, SMALL, ["todome:2", "tomesd:0.5", "ca-tome", "todome:2+deepcache"], **QUICK)
-    assert {name: type(module) for name, module in unet.named_modules()} == before
-    assert unet.forward == forward
-    assert not clocks_on(unet)
-
-
 def test_a_pipeline_pays_for_its_text_and_decoder_too():
     pipe = talking(tiny_pipeline(unet=small_unet()))
     timer = timer_of(pipe, BenchCase("pipe", (32, 32), 2, "eager"))
@@ -97,33 +136,12 @@ def test_speedups_are_compared_within_rounds(unet):
     assert row.seconds == 0.03
 
 
-def test_the_drift_of_the_machine_is_that_of_dense_within_a_round(unet):
-    timer = timer_of(unet)
-    timer.times, timer.peaks = {"dense": [10.0, 10.0], AGAIN: [11.5, 11.5]}, {"dense": None}
-    found = Bench({}, 10, [timer.row("dense")])
-    assert found.drift(SQUARE) == 0.15
-    assert found.drift(replace(SQUARE, pictures=2)) is None
-
-
-def test_kinds_of_steps_count_by_their_share(unet):
-    """DeepCache with an interval of 4 computes one step in four, and the times of the others are measured too."""
-    (dense, method), clock = methods_named(["deepcache:4"]), AttentionClock(unet, PAIRS_PER_MS)
-    timer, times = timer_of(unet, clock=clock), {}
-    with method.on(unet) as kinds, torch.no_grad():
-        for kind in kinds:
-            times[kind] = timer.mean_ms([kind._replace(share=1.0)], method)
-        full, cached = times.values()
-        assert timer.mean_ms(kinds, method) == pytest.approx(0.25 * full + 0.75 * cached)
-    with torch.no_grad():
-        assert cached < full == pytest.approx(timer.mean_ms([kinds[0]._replace(share=1.0, begin=int)], dense))
-
-
 @pytest.mark.parametrize("reduced", [True, False])
 def test_what_runs_out_of_memory_is_noted_and_the_others_go_on(unet, reduced):
     """Also where it is dense, already while the GPU is kept busy: a reduction may be all that fits."""
 
     def full(*_: Any) -> None:
-        if bool(clocks_on(unet)) == reduced:
+        if bool(contexts_on(unet)) == reduced:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 128.00 GiB. GPU 0 has")
 
     unet.register_forward_pre_hook(full)
@@ -196,8 +214,3 @@ def test_a_file_that_cannot_be_written_is_found_before_anything_is_measured(unet
     unet.register_forward_pre_hook(lambda *_: pytest.fail("It was called."))
     with pytest.raises(OSError, match=r"^out='.*' "):
         todome.bench(unet, SMALL, ["todome:2"], out=os.path.join(tmp_path, out), **QUICK)
-
-
-def test_rows_say_how_many_calls_fit_into_a_second():
-    assert BenchRow(SQUARE, "dense", 20.0).per_second == 50
-    assert BenchRow(SQUARE, "dense", None).per_second is None

@@ -5,7 +5,7 @@ import torch
 from zoo import small_unet, talking, tiny_pipeline
 
 from todome.tools.measuring import subjects
-from todome.tools.measuring.subjects import ARCHITECTURES, denoiser_call, open_subject, own_size
+from todome.tools.measuring.subjects import ARCHITECTURES, denoiser_call
 
 
 def test_the_call_is_the_one_the_pipeline_makes():
@@ -17,12 +17,6 @@ def test_the_call_is_the_one_the_pipeline_makes():
     assert timestep == pipe.scheduler.timesteps[0]
     assert call()[0].shape == sample.shape
     assert not pipe.unet._forward_pre_hooks
-
-
-def test_a_bare_unet_is_given_noise():
-    call = denoiser_call(small_unet(), (128, 64), pictures=2)
-    assert call.args[0].shape == (4, 4, 8, 16)
-    assert call().sample.isfinite().all()
 
 
 def test_convolutions_over_pictures_alone_lie_in_the_layout_that_gpus_like():
@@ -49,18 +43,6 @@ def test_architectures_have_the_size_of_the_originals_and_take_their_inputs(name
         frames = {"animatediff": (4, 16), "svd": (25, 4)}.get(name, (4,))
         assert call().sample.shape == (2, *frames, 96, 64)
     assert round(sum(p.numel() for p in unet.parameters()) / 1e6, 1) == MILLIONS[name]
-
-
-def test_own_size(flowers):
-    assert own_size(flowers) == (256, 256)
-    assert own_size(subjects.random_unet(ARCHITECTURES["sd21"], torch.device("meta"), torch.float16)) == (768, 768)
-
-
-def test_a_name_opens_an_architecture(monkeypatch):
-    monkeypatch.setitem(ARCHITECTURES, "sd15", {**small_unet().config})
-    unet = open_subject("sd15", "cpu")
-    assert not unet.training
-    assert {p.dtype for p in unet.parameters()} == {torch.float32}
 
 
 def test_what_cannot_be_called_alone_is_refused():

@@ -7,21 +7,13 @@ import pytest
 from todome.reductions import Downsample, Merge
 from todome.tools.measuring.methods import method_named
 from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationPlan, EvaluationRow
-from todome.tools.measuring.tables import TABLES, closeness_table, table_named, todo_table, tome_table, worst
+from todome.tools.measuring.tables import TABLES, closeness_table, todo_table, tome_table
 
 SIZE = (512, 512)
 
 
 def run_of(*rows: EvaluationRow) -> Evaluation:
     return Evaluation(EvaluationPlan(["a"], ["dense"]), {}, rows, Path())
-
-
-def test_the_worst_5_percent():
-    assert worst([float(value) for value in range(40)]) == 0.5
-    assert worst([float(value) for value in range(40)], largest=True) == 38.5
-    assert worst([3.0, 1.0, 2.0]) == 1
-    assert worst([3.0, 1.0, 2.0], largest=True) == 3
-    assert worst([]) is None
 
 
 def cells(table: str) -> list[list[str]]:
@@ -110,8 +102,3 @@ def test_other_sizes_have_the_factor_that_leaves_as_many_keys():
     assert only["todo:2"] == only["tome:0.75"] == only["todome:2"] == ["1024x1024", "1280x768"]
     assert only["todo:4"] == only["tome:0.94,stride=4"] == only["todome:4"] == ["2048x2048"]
     assert len(only) == 6
-
-
-def test_no_such_table():
-    with pytest.raises(ValueError, match=r"^table='sd' cannot be used\. Allowed: tome or todo\."):
-        table_named("sd")

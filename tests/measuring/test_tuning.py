@@ -18,20 +18,17 @@ from zoo import small_unet
 
 import todome
 from todome import Plan
-from todome.hooks.modules import clocks_on
+from todome.hooks.modules import contexts_on
 from todome.tools.measuring.drawing import PictureMaker
 from todome.tools.measuring.evaluation import plan_for
 from todome.tools.pipelines import open_pipeline
-from todome.tools.tuning.control import Control
-from todome.tools.tuning.drawings import closeness
+from todome.tools.tuning.drawings import Control
 from todome.tools.tuning.goal import Goal
-from todome.tools.tuning.layer_times import FACTORS, LayerTimes, is_worth_trying, never_falling
-from todome.tools.tuning.layers import TunedLayers
+from todome.tools.tuning.layer_times import never_falling
 from todome.tools.tuning.options import Options
 from todome.tools.tuning.progress import Progress
 from todome.tools.tuning.records import FILE
-from todome.tools.tuning.search import Search, Trial
-from todome.tools.tuning.sensitivity import Sensitivity
+from todome.tools.tuning.search import Trial
 from todome.tools.tuning.tuner import Tuner, carry_out, check_denoiser, measured_of, prompts_apart
 
 
@@ -99,7 +96,7 @@ def test_the_plan_keeps_the_budget_where_a_user_draws_with_it_and_says_what_it_w
     assert plan.measured["psnr"] >= 30
     assert plan.measured["speedup"] > 1.05
     assert any(layer.factor > 1 or layer.later > 1 for layer in plan.layers.values())
-    assert not clocks_on(pipe.unet)
+    assert not contexts_on(pipe.unet)
     found = plan.measured
     assert (found["class"], found["size"], found["steps"]) == ("UNet2DConditionModel", [32, 32], 4)
     assert {"fingerprint", "scheduler", "device", "dtype", "versions", "date", "guidance", "share"} <= found.keys()
@@ -115,6 +112,7 @@ def test_without_time_no_other_pictures_check_the_plan(run, tuned, tmp_path):
     assert tuned[1].measured.keys() - plan.measured.keys() == {"others"}
 
 
+@pytest.mark.thorough
 def test_a_step_is_timed_with_as_many_pictures_as_are_drawn_at_once(pipe):
     rows, counts = set(), {"calibration": 2, "held_out": 2, "batch": 2}
     pipe.unet.register_forward_pre_hook(lambda unet, args, kwargs: rows.add(len(args[0])), with_kwargs=True)
@@ -123,6 +121,7 @@ def test_a_step_is_timed_with_as_many_pictures_as_are_drawn_at_once(pipe):
     assert rows == {4}  # with guidance
 
 
+@pytest.mark.thorough
 def test_goals(run):
     """A larger budget is no slower; a speed is reached, a higher one no closer."""
     assert run(keep=20).measured["speedup"] >= run(keep=40).measured["speedup"]
@@ -149,7 +148,7 @@ def test_an_interrupted_run_goes_on(pipe, tuned, run, drawn, tmp_path):
     other, drawn.most = tmp_path / "other", 20
     with pytest.raises(KeyboardInterrupt):
         run(keep=30, out=other)
-    assert not clocks_on(pipe.unet)
+    assert not contexts_on(pipe.unet)
     kept = probes_in(other)
     assert kept > 10
     drawn.clear()
@@ -185,19 +184,6 @@ def tuner_of(pipe: Any, options: Options | None = None) -> Tuner:
     return Tuner(pipe, maker, Goal(30), 1, None, Progress(None, shown=False), options=options or Options())
 
 
-@pytest.mark.parametrize("trials", [[], [Trial({"up.1.0": (2, 2)}, [1e-9], 1.01, 0.0)]])
-def test_a_plan_that_is_no_faster_is_none(pipe, tuned, trials):
-    tuner, dense = tuner_of(pipe), {name: one._replace(factor=1, later=1) for name, one in tuned[1].layers.items()}
-    layers = TunedLayers(dense, dict.fromkeys(dense, 1))
-    search = Search(layers, LayerTimes(1.0, 0.0, {}), Sensitivity(), tuner.drawings, tuner.records, lambda _: {})
-    search.trials = trials
-    plan = tuner.plan_of(search, trials[0] if trials else None)
-    assert {(layer.factor, layer.later) for layer in plan.layers.values()} == {(1, 1)}
-    assert plan.measured["speedup"] == 1
-    assert "is . " not in plan.measured["verdict"]
-    assert plan.measured["verdict"].endswith("All stays dense.")
-
-
 def test_too_little_time_is_said(run, tmp_path):
     with pytest.raises(ValueError, match=r"minutes=1e-09 cannot be used. Allowed: enough to draw a plan"):
         run(keep=30, minutes=1e-9, out=tmp_path / "other")
@@ -214,6 +200,7 @@ class NoTimeForLayers(Progress):
         return self.what != "layers"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("goal", [Goal(20), Goal(faster=1.2)])
 def test_without_time_for_single_layers_those_of_a_level_are_alike(pipe, goal):
     drawn = plan_for("small", prompts_apart(PROMPTS, 1, 2), sizes=((32, 32),), steps=4, pictures=3)
@@ -277,11 +264,6 @@ def test_a_model_without_layers_is_refused(run, pipe):
         run(keep=40)
 
 
-def test_closeness_is_that_of_the_mean_error():
-    assert closeness([1e-4, 3e-4]) == {"psnr": 36.99, "worst": 35.23, "low": 36.42, "high": 38.81, "pictures": 2}
-    assert closeness([0.0])["psnr"] == 100
-
-
 @given(st.lists(st.text(), min_size=2, max_size=12, unique=True), st.integers(1, 5), st.integers(1, 4))
 def test_no_prompt_that_layers_are_measured_with_is_held_out(prompts: list[str], calibration: int, held_out: int):
     found = prompts_apart(prompts, calibration, held_out)
@@ -300,14 +282,6 @@ def test_noise_of_times_is_averaged_and_not_taken_for_a_gain(measured: list[floa
     assert used == sorted(used)
     assert sum(used) == pytest.approx(sum(measured), abs=1e-9)
     assert measured != sorted(measured) or used == pytest.approx(measured)
-
-
-@pytest.mark.parametrize(
-    ("side", "tried"),
-    [(3, [1.5, 2, 3]), (16, [1.5, 2, 3, 4]), (191, [1.5, 2, 3, 4]), (192, [1.5, 2, 3, 4, 6])],
-)
-def test_large_factors_are_for_large_grids(side, tried):
-    assert sorted(factor for factor in FACTORS if is_worth_trying(factor, (side, side))) == tried
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,88 @@
-"""The search of `todome.tune`, on models that are known: pictures that differ as some law of their layers says."""
+"""The search of `todome.tune`: measurements in a file, choices within a budget, on models that are known."""
 
 import hashlib
+import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from todome.plan import Plan, PlannedLayer
+from todome.tools.tuning.choice import Option, cheapest
 from todome.tools.tuning.goal import Goal
 from todome.tools.tuning.layer_times import FACTORS, LayerTimes
 from todome.tools.tuning.layers import TunedLayers
-from todome.tools.tuning.records import Records
+from todome.tools.tuning.records import FILE, Records
 from todome.tools.tuning.search import Search, Trial
 from todome.tools.tuning.sensitivity import Probe, Sensitivity
+
+
+def never() -> float:
+    raise AssertionError("it was measured before")
+
+
+def test_what_was_measured_is_found_again_under_the_same_conditions(tmp_path: Path):
+    first = Records({"size": [8, 8]}, tmp_path / "run")
+    assert first.measure({"layer": "up.1.0"}, lambda: {"mse": 0.5}) == {"mse": 0.5}
+    again = Records({"size": [8, 8]}, tmp_path / "run")
+    assert {"layer": "up.1.0"} in again
+    assert again.measure({"layer": "up.1.0"}, never) == {"mse": 0.5}
+    other = Records({"size": [16, 8]}, tmp_path / "run")
+    assert {"layer": "up.1.0"} not in other
+    assert other.measure({"layer": "up.1.0"}, lambda: 2) == 2
+    assert Records({"size": [8, 8]}, tmp_path / "run").measure({"layer": "up.1.0"}, never) == {"mse": 0.5}
+
+
+def test_a_line_that_was_cut_off_costs_that_measurement_alone(tmp_path: Path):
+    for i in range(3):
+        Records({}, tmp_path).measure({"what": i}, lambda i=i: i)
+    path = tmp_path / FILE
+    path.write_text(path.read_text()[:-10])
+    records = Records({}, tmp_path)
+    assert [{"what": i} in records for i in range(3)] == [True, True, False]
+    records.measure({"what": 3}, lambda: 3)
+    assert Records({}, tmp_path).measure({"what": 3}, never) == 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full disk")
+def test_on_a_full_disk_nothing_is_taken_for_measured(tmp_path: Path):
+    (tmp_path / FILE).symlink_to("/dev/full")
+    records = Records({}, tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        records.measure({"what": 0}, lambda: 0)
+    assert {"what": 0} not in records
+
+
+def brute_force(groups: list[list[Option]], budget: float) -> float | None:
+    sums = [(sum(o.cost for o in chosen), sum(o.weight for o in chosen)) for chosen in itertools.product(*groups)]
+    return min((cost for cost, weight in sums if weight <= budget), default=None)
+
+
+# Of very different sizes, and often the same ones.
+sizes = st.builds(lambda digit, power: digit * 10.0**power, st.integers(0, 3), st.integers(-3, 0))
+options = st.builds(Option, st.none(), sizes, sizes)
+layers = st.lists(st.lists(options, min_size=1, max_size=4), min_size=1, max_size=5)
+
+
+@given(layers, st.sampled_from([0, 0.01, 0.5, 3, 100]))
+@settings(deadline=None)
+def test_it_is_as_good_as_trying_everything(groups: list[list[Option]], budget: float):
+    bins = 500
+    found = cheapest(groups, budget, bins)
+    best, sure = brute_force(groups, budget), brute_force(groups, budget * (1 - len(groups) / bins))
+    if found is None:
+        assert sure is None
+        return
+    assert best is not None
+    assert all(option in group for option, group in zip(found, groups, strict=True))
+    assert sum(option.weight for option in found) <= budget * (1 + 1e-9)
+    cost = sum(option.cost for option in found)
+    assert cost >= best - 1e-9
+    assert sure is None or cost <= sure + 1e-9
+
 
 NAMES = ["down.1.0", "down.1.1", "up.1.0", "up.1.1", "up.1.2"]
 SAVED = {1.5: 0.05, 2: 0.08, 3: 0.1, 4: 0.11}  # of a step, by one layer
@@ -75,27 +144,6 @@ def test_without_measured_layers_the_best_factor_of_each_level_is_found(keep: fl
     best = search.run(goal, lambda: True)
     assert (best and best.choices) == (kept[-1] if kept else None)
     assert search.trials[0].choices == dict.fromkeys(NAMES[2:], (2, 2))
-
-
-def test_uniform_choices_go_from_the_level_that_saves_most_to_all():
-    choices = [sorted(one.items()) for one in Model(1.0, 1.0, 0.0).search((2, 1, 1, 1, 2)).uniform_choices()]
-    first, last = (NAMES[1], NAMES[2], NAMES[3]), (NAMES[0], NAMES[4])
-    assert choices[:4] == [sorted(dict.fromkeys(first, (f, f)).items()) for f in (1.5, 2, 3, 4)]
-    bold = dict.fromkeys(first, (4, 4))
-    assert choices[4:] == [sorted((bold | dict.fromkeys(last, (f, f))).items()) for f in (1.5, 2, 3, 4)]
-
-
-def test_the_first_trial_only_tells_where_to_begin():
-    """It kept the goal by chance, and a choice that should be as close is far off: better ones are closer than both."""
-    search, goal = Model(1.0, 1.0, 0.0).search(), Goal(40)
-    alike = search.everywhere(2)
-    latents = search.sensitivity.total(alike)
-    chosen = search.fastest(latents)
-    search.trials = [Trial(alike, [0.8 * goal.error], 1.8, 0.0), Trial(chosen, [2 * goal.error], 2.2, 0.0)]
-    first = next(search.errors_to_try(goal))
-    assert 0.4 * latents < first < 0.5 * latents
-    search.trials.append(Trial(search.fastest(first), [1.1 * goal.error], 2.1, 0.0))
-    assert 0.7 * first < next(search.errors_to_try(goal)) < 0.9 * first  # a larger step than was missing
 
 
 def test_a_plan_that_another_budget_drew_counts_too():

@@ -3,7 +3,7 @@
 import pytest
 from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline
 from sampling import KNOWN_WARNINGS, SCHEDULERS, run, window
-from zoo import one_level_unet, tiny_pipeline
+from zoo import tiny_pipeline
 
 from todome import Downsample
 
@@ -16,12 +16,8 @@ def test_img2img_counts_the_steps_it_executes(name):
     for strength, stop in [(0.3, 0.6), (0.5, 0.55), (0.8, 0.6), (1.0, 0.55)]:
         record = run(pipeline, Downsample(2, stop=stop), strength=strength)
         assert record.phases == list(range(len(record.phases))), strength
+        assert name != "DDIM" or len(record.phases) == 10 * strength
         assert record.reduced == window(len(record.phases), 0, stop), strength
-
-
-def test_img2img_executes_half_of_the_steps_with_half_of_the_strength():
-    record = run(tiny_pipeline(kind=StableDiffusionImg2ImgPipeline), Downsample(2, stop=0.6), strength=0.5)
-    assert record.reduced == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize("name", ["DDIM", "Euler", "PNDM"])
@@ -30,8 +26,3 @@ def test_inpainting(name, strength):
     pipeline = tiny_pipeline(SCHEDULERS[name](), kind=StableDiffusionInpaintPipeline)
     record = run(pipeline, Downsample(2, start=0.2, stop=0.6), strength=strength)
     assert record.reduced == window(len(record.phases), 0.2, 0.6)
-
-
-def test_inpainting_with_nine_channels():
-    pipeline = tiny_pipeline(unet=one_level_unet(in_channels=9), kind=StableDiffusionInpaintPipeline)
-    assert run(pipeline, Downsample(2, stop=0.6)).reduced == window(10, 0, 0.6)

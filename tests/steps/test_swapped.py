@@ -1,6 +1,5 @@
 """Schedulers that are swapped after apply."""
 
-from diffusers import StableDiffusionImg2ImgPipeline
 from sampling import CALLS, KNOWN_WARNINGS, SCHEDULERS, every_scheduler, unwatched, window
 from zoo import draw, recording, tiny_pipeline
 
@@ -23,14 +22,6 @@ def test_the_scheduler_is_swapped_after_apply(name):
     patch.remove()
     assert unwatched(old)
     assert unwatched(pipeline.scheduler)
-
-
-def test_the_scheduler_is_swapped_for_img2img():
-    pipeline = tiny_pipeline(kind=StableDiffusionImg2ImgPipeline)
-    with todome.apply(pipeline, Downsample(2, stop=0.6)) as patch, recording(pipeline.unet, patch) as record:
-        pipeline.scheduler = SCHEDULERS["Euler"]()
-        draw(pipeline, strength=0.5)
-    assert record.reduced == window(5, 0, 0.6)
 
 
 def test_the_scheduler_is_swapped_there_and_back():

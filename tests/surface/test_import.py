@@ -39,15 +39,15 @@ def test_import_loads_nothing_else_and_leaves_the_environment_as_it_is():
     assert {name for name in added if name.split(".")[0] not in sys.stdlib_module_names} == {"todome"}
 
 
-def test_the_core_loads_torch_alone():
-    loaded = modules_after("import todome; todome.apply; todome.Downsample")
-    assert not HEAVY & {name.split(".")[0] for name in loaded}
+APPLY = "import todome, torch\ntry: todome.apply(torch.nn.Linear(2, 2))\nexcept todome.NothingToReduce: pass"
+
+
+def test_the_core_loads_torch_alone_and_the_clock_no_pictures():
+    loaded = modules_after(APPLY)
     assert not any(name.startswith(("torch._dynamo", "torch._inductor", "todome.tools")) for name in loaded)
-
-
-def test_applying_loads_neither_diffusers_nor_ldm():
-    patching = "import todome, torch\ntry: todome.apply(torch.nn.Linear(2, 2))\nexcept todome.NothingToReduce: pass"
-    assert not HEAVY & {name.split(".")[0] for name in modules_after(patching)}
+    loaded |= modules_after("import todome; todome.bench; todome.explain")
+    assert "todome.tools.timing" in loaded
+    assert not HEAVY & {name.split(".")[0] for name in loaded}
 
 
 def test_the_surface_is_what_it_says():
@@ -60,12 +60,6 @@ def test_what_is_beside_the_core_is_loaded_where_it_is_asked_for():
     assert not any(name.startswith(beside) for name in modules_after("import todome; dir(todome)"))
     for name in BESIDE:
         assert getattr(todome, name).__module__.startswith(beside)
-
-
-def test_the_clock_needs_no_pictures():
-    loaded = modules_after("import todome; todome.bench; todome.explain")
-    assert "todome.tools.timing" in loaded
-    assert not HEAVY & {name.split(".")[0] for name in loaded}
 
 
 def test_other_names_are_not_there():
@@ -83,11 +77,8 @@ def test_every_public_name_is_documented():
         assert not undocumented, name
 
 
-def test_every_field_is_documented():
+def test_every_field_is_documented_and_typed():
     for reduction in (todome.Downsample, todome.Merge):
         lacking = [f for f in inspect.signature(reduction).parameters if f not in (reduction.__doc__ or "")]
         assert not lacking, reduction
-
-
-def test_types_are_shipped():
     assert (Path(todome.__file__).parent / "py.typed").is_file()

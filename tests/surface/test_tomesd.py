@@ -1,13 +1,14 @@
 """The drop-in: code written for tomesd 0.1.3 runs with `import todome as tomesd` and gives tomesd's output."""
 
 import inspect
+import itertools
 import re
 from typing import Any
 
 import pytest
 import tomesd as original
 import torch
-from diffusers import DDIMScheduler, StableDiffusionControlNetPipeline
+from diffusers import StableDiffusionControlNetPipeline
 from torch import Tensor
 from zoo import SIDE, TEXT, WIDTH, LatentDiffusion, controlnet, draw, latent_diffusion, noise, small_unet, tiny_pipeline
 
@@ -15,7 +16,6 @@ import todome
 import todome as tomesd
 
 DROP_IN = {"use_rand": False}
-SIZES = [(16, 16), (17, 19), (12, 20)]  # level 3 of the second is 5x5
 
 
 def three_levels() -> Any:
@@ -65,49 +65,27 @@ def test_code_written_for_tomesd_runs(make):
     assert tomesd.remove_patch(model) is model
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("size", [(16, 16), (17, 19)], ids=str)  # level 3 of the second is 5x5
 @pytest.mark.parametrize("max_downsample", [1, 2, 4])
-def test_diffusers_at_every_depth(max_downsample, size):
-    assert_drop_in(three_levels(), {"max_downsample": max_downsample}, size=size)
+@pytest.mark.parametrize("make", [three_levels, latent_diffusion])
+def test_every_depth(make, max_downsample, size):
+    if make is latent_diffusion:
+        max_downsample, size = min(max_downsample, 2), (10, 14)
+    assert_drop_in(make(), {"max_downsample": max_downsample}, size=size)
 
 
-@pytest.mark.parametrize("size", [(16, 16), (10, 14)], ids=str)
-@pytest.mark.parametrize("max_downsample", [1, 2])
-def test_ldm_at_every_depth(max_downsample, size):
-    assert_drop_in(latent_diffusion(), {"max_downsample": max_downsample}, size=size)
+FLAGS = ("merge_attn", "merge_crossattn", "merge_mlp")
+PARTS = [dict(zip(FLAGS, chosen, strict=True)) for chosen in itertools.product((False, True), repeat=3)]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [*PARTS[1:], {"sx": 3, "sy": 3}, {"sx": 4, "sy": 2, "max_downsample": 2}, {"sx": 1, "sy": 2}, {"ratio": 0.75}],
+    ids=str,
+)
 @pytest.mark.parametrize("make", [small_unet, latent_diffusion])
-def test_each_depth_gives_another_output(make):
-    host = make()
-    shallow, deep = (outputs(host, DROP_IN | {"max_downsample": depth})[2] for depth in (1, 2))
-    assert not torch.allclose(shallow, deep, atol=1e-4)
-
-
-@pytest.mark.parametrize("size", [(16, 16), (17, 19)], ids=str)
-@pytest.mark.parametrize(("sx", "sy"), [(2, 2), (3, 3), (4, 4), (2, 3), (4, 2), (1, 2)])
-def test_strides(sx, sy, size):
-    assert_drop_in(small_unet(), {"sx": sx, "sy": sy, "max_downsample": 2}, size=size)
-
-
-@pytest.mark.parametrize("ratio", [0.1, 0.25, 0.6, 0.75])
-@pytest.mark.parametrize("make", [small_unet, latent_diffusion])
-def test_ratios(make, ratio):
-    assert_drop_in(make(), {"ratio": ratio})
-
-
-def flags(number: int) -> dict[str, bool]:
-    return {name: bool(number >> i & 1) for i, name in enumerate(["merge_attn", "merge_crossattn", "merge_mlp"])}
-
-
-@pytest.mark.parametrize("number", range(1, 8))
-@pytest.mark.parametrize("make", [small_unet, latent_diffusion])
-def test_every_combination_of_merged_parts(make, number):
-    assert_drop_in(make(), flags(number))
-
-
-def test_an_odd_batch():
-    assert_drop_in(small_unet(), {}, batch=3)
+def test_every_argument(make, arguments):
+    assert_drop_in(make(), arguments, batch=3)
 
 
 def test_a_ratio_of_zero_is_dense():
@@ -125,6 +103,9 @@ def test_a_ratio_above_the_cap_warns_and_is_capped_as_in_tomesd(ratio, sx, sy, m
     with pytest.warns(UserWarning, match=f"^{re.escape(text)}$") as caught:
         assert_drop_in(small_unet(), {"ratio": ratio, "sx": sx, "sy": sy}, size=size)
     assert len(caught) == 1
+    with pytest.warns(UserWarning, match="capped") as caught:
+        tomesd.apply_patch(small_unet(), ratio=ratio, sx=sx, sy=sy)
+    assert caught[0].filename == __file__
 
 
 def test_a_model_whose_attention_is_deeper_is_merged_at_its_first_level():
@@ -141,23 +122,6 @@ def test_a_model_whose_attention_is_deeper_is_merged_at_its_first_level():
     torch.testing.assert_close(ours, output_of(sdxl), atol=1e-5, rtol=1e-5)
 
 
-def test_the_warning_about_the_cap_points_at_the_caller():
-    with pytest.warns(UserWarning, match="capped") as caught:
-        tomesd.apply_patch(small_unet(), ratio=0.9)
-    assert caught[0].filename == __file__
-
-
-@pytest.mark.parametrize("make", [small_unet, latent_diffusion])
-@pytest.mark.parametrize("use_rand", [False, True])
-def test_removing_restores_the_output(make, use_rand):
-    host = make()
-    dense = output_of(host)
-    tomesd.apply_patch(host, use_rand=use_rand)
-    assert not torch.allclose(output_of(host), dense, atol=1e-4)
-    tomesd.remove_patch(host)
-    assert output_of(host).equal(dense)
-
-
 def test_random_destinations_change_from_call_to_call_but_not_from_run_to_run():
     unet = small_unet()
     runs = []
@@ -168,34 +132,17 @@ def test_random_destinations_change_from_call_to_call_but_not_from_run_to_run():
     assert len({tuple(result.flatten().tolist()) for result in runs[0]}) > 1
 
 
-def test_a_swapped_scheduler_draws_the_same_picture():
-    """Random destinations are a function of the step, so the new scheduler's steps have to be heard."""
-    pipeline = tiny_pipeline()
-    todome.apply_patch(pipeline)
-    before = draw(pipeline)
-    pipeline.scheduler = DDIMScheduler.from_config(pipeline.scheduler.config)
-    assert draw(pipeline).equal(before)
-    todome.remove_patch(pipeline)
-    assert "step" not in vars(pipeline.scheduler)
-
-
-def test_a_pipeline_gives_tomesds_picture():
-    pipeline = tiny_pipeline()
+@pytest.mark.parametrize("with_controlnet", [False, True])
+def test_a_pipeline_gives_tomesds_picture(with_controlnet):
+    pipeline: Any = tiny_pipeline()
+    hint: dict[str, Any] = {}
+    if with_controlnet:
+        pipeline = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=controlnet())
+        hint = {"image": noise(1, 3, 2 * SIDE, 2 * SIDE).sigmoid()}
     pictures = []
     for library in (original, todome):
         library.apply_patch(pipeline, use_rand=False)
-        pictures.append(draw(pipeline, steps=4))
+        pictures.append(draw(pipeline, steps=4, **hint))
         library.remove_patch(pipeline)
     torch.testing.assert_close(pictures[1], pictures[0], atol=1e-4, rtol=1e-4)
-    assert not torch.allclose(draw(pipeline, steps=4), pictures[0], atol=1e-3)
-
-
-def test_a_pipeline_with_a_controlnet_gives_tomesds_picture():
-    pipeline = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=controlnet())
-    hint = noise(1, 3, 2 * SIDE, 2 * SIDE).sigmoid()
-    pictures = []
-    for library in (original, todome):
-        library.apply_patch(pipeline, use_rand=False)
-        pictures.append(draw(pipeline, steps=4, image=hint))
-        library.remove_patch(pipeline)
-    torch.testing.assert_close(pictures[1], pictures[0], atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(draw(pipeline, steps=4, **hint), pictures[0], atol=1e-3)

@@ -79,20 +79,3 @@ def test_compiled_blocks(counter: Any):
     model, patch = learner(Downsample(factor=2))
     model.compile_repeated_blocks(fullgraph=True, backend=counter)
     close(one_after_the_other(model, patch), eager)
-
-
-@pytest.mark.parametrize(("gradients", "captured"), [(True, False), (False, False), (False, True)])
-def test_graphs_read_the_phase_in_one_place_unless_a_backward_pass_may_read_it_again(gradients: bool, captured: bool):
-    """A captured graph reads one place in memory for ever, whether gradients are on or not."""
-    model, patch = learner(Downsample(factor=2))
-    patch.at(3, 10)
-    with torch.set_grad_enabled(gradients):
-        model(**unet_batch())
-    (inputs,) = [context.inputs for context in patch.clock.contexts]
-    if captured:
-        inputs.captured = True
-        inputs.begin_call(patch.clock.current_call(), torch.device("cpu"))
-    before = inputs.phase
-    patch.at(4, 10)
-    assert (inputs.phase is not before) == gradients
-    assert (before.item(), inputs.phase.item()) == (3 if gradients else 4, 4)

@@ -7,37 +7,34 @@ import pickle
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def built_once(build: Callable[..., Model]) -> Callable[..., Model]:
-    """Makes a builder hand out copies of what it built before: each caller has a model of its own, as if built anew."""
-    blueprint = functools.cache(lambda **changes: Blueprint(build(**changes)))
+    """Makes a builder hand out copies of what it built before: each caller has a model of its own, as if built anew.
+
+    The module tree is kept as a pickle, and its tensors beside it: `deepcopy` of all takes seven times as long.
+    """
+
+    @functools.cache
+    def packed(**changes: Any) -> tuple[bytes, list[Tensor]]:
+        model, tree = build(**changes), io.BytesIO()
+        tensors = [*model.parameters(), *model.buffers()]
+        Packer(tree, tensors).dump(model)
+        return tree.getvalue(), tensors
 
     @functools.wraps(build)
     def copied(**changes: Any) -> Model:
-        return blueprint(**changes).copied()
+        tree, tensors = packed(**changes)
+        return Unpacker(io.BytesIO(tree), copy.deepcopy(tensors)).load()
 
     return copied
 
 
-class Blueprint:
-    """The module tree as a pickle, and its tensors beside it: `deepcopy` of all would take longer than building."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.tensors = [*model.parameters(), *model.buffers()]
-        tree = io.BytesIO()
-        Packer(tree, self.tensors).dump(model)
-        self.tree = tree.getvalue()
-
-    def copied(self) -> Any:
-        return Unpacker(io.BytesIO(self.tree), copy.deepcopy(self.tensors)).load()
-
-
 class Packer(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, tensors: list[Any]) -> None:
+    def __init__(self, file: io.BytesIO, tensors: list[Tensor]) -> None:
         super().__init__(file)
         self.places = {id(tensor): place for place, tensor in enumerate(tensors)}
 
@@ -46,7 +43,7 @@ class Packer(pickle.Pickler):
 
 
 class Unpacker(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, tensors: list[Any]) -> None:
+    def __init__(self, file: io.BytesIO, tensors: list[Tensor]) -> None:
         super().__init__(file)
         self.tensors = tensors
 

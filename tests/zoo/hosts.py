@@ -8,33 +8,8 @@ from torch import Tensor
 
 import todome
 
-from .inputs import (
-    Grid,
-    animation_inputs,
-    clip_inputs,
-    controlnet_inputs,
-    gligen_inputs,
-    lcm_inputs,
-    ldm_inputs,
-    sdxl_inputs,
-    sgm_inputs,
-    unet_inputs,
-    video_inputs,
-)
-from .models import (
-    controlnet,
-    ldm_unet,
-    ldm_unet_v2,
-    lively,
-    motion_unet,
-    run,
-    sdxl,
-    small_unet,
-    unet,
-    unet_3d,
-    video_unet,
-    wrapped,
-)
+from . import inputs, models
+from .inputs import Grid
 from .sgm import SgmUNet
 
 
@@ -54,7 +29,7 @@ class Host:
         return len(self.grids)
 
     def run(self, target: Any, **changes: Any) -> Tensor:
-        return run(target, **{**self.inputs(), **changes})
+        return models.run(target, **{**self.inputs(), **changes})
 
 
 def reduced_everywhere(kind: type, host: Host, **changes: Any) -> todome.Downsample | todome.Merge:
@@ -64,22 +39,21 @@ def reduced_everywhere(kind: type, host: Host, **changes: Any) -> todome.Downsam
     return todome.Merge(ratio=(0.5,) * host.levels, **changes)
 
 
+ODD = ((15, 21), (8, 11), (4, 6), (2, 3))
 ZOO = [
-    Host("sd1", unet, unet_inputs, ((16, 18), (8, 9), (4, 5), (2, 3))),
-    Host("sd1-odd", unet, lambda batch=3: unet_inputs(batch, (15, 21)), ((15, 21), (8, 11), (4, 6), (2, 3))),
-    Host("sd2", lambda: small_unet(use_linear_projection=True, attention_head_dim=(2, 4)), unet_inputs),
-    Host("sdxl", sdxl, sdxl_inputs),
-    Host("inpainting", lambda: small_unet(in_channels=9), lambda batch=2: unet_inputs(batch, channels=9)),
-    Host("lcm", lambda: small_unet(time_cond_proj_dim=8), lcm_inputs),
-    Host("gligen", lambda: small_unet(attention_type="gated"), gligen_inputs),
-    Host("animatediff", motion_unet, animation_inputs),
-    Host("svd", video_unet, video_inputs),
-    Host("unet3d", unet_3d, clip_inputs),
-    Host("controlnet", controlnet, controlnet_inputs),
-    Host("ldm1", ldm_unet, ldm_inputs),
-    Host("ldm1-wrapped", wrapped(ldm_unet), ldm_inputs),
-    Host("ldm2", ldm_unet_v2, ldm_inputs),
-    Host("sgm", lambda: lively(SgmUNet), sgm_inputs, extra=2),
+    Host("sd1", models.unet, inputs.unet_inputs, ((16, 18), (8, 9), (4, 5), (2, 3))),
+    Host("sd1-odd", models.unet, lambda batch=3: inputs.unet_inputs(batch, ODD[0]), ODD),
+    Host("sd2", lambda: models.small_unet(use_linear_projection=True, attention_head_dim=(2, 4)), inputs.unet_inputs),
+    Host("sdxl", models.sdxl, inputs.sdxl_inputs),
+    Host("gligen", lambda: models.small_unet(attention_type="gated"), inputs.gligen_inputs),
+    Host("animatediff", models.motion_unet, inputs.animation_inputs),
+    Host("svd", models.video_unet, inputs.video_inputs),
+    Host("unet3d", models.unet_3d, inputs.clip_inputs),
+    Host("controlnet", models.controlnet, inputs.controlnet_inputs),
+    Host("ldm1", models.ldm_unet, inputs.ldm_inputs),
+    Host("ldm1-wrapped", models.wrapped(models.ldm_unet), inputs.ldm_inputs),
+    Host("ldm2", models.ldm_unet_v2, inputs.ldm_inputs),
+    Host("sgm", lambda: models.lively(SgmUNet), inputs.sgm_inputs, extra=2),
 ]
 
 

@@ -20,9 +20,9 @@ def text(batch: int) -> Tensor:
     return noise(batch, TEXT, WIDTH)
 
 
-def unet_inputs(batch: int = 2, grid: Grid = (16, 18), channels: int = 4) -> dict[str, Any]:
+def unet_inputs(batch: int = 2, grid: Grid = (16, 18)) -> dict[str, Any]:
     return {
-        "sample": noise(batch, channels, *grid),
+        "sample": noise(batch, 4, *grid),
         "timestep": torch.tensor(500),
         "encoder_hidden_states": text(batch),
     }
@@ -33,10 +33,6 @@ def sdxl_inputs(batch: int = 2) -> dict[str, Any]:
     return unet_inputs(batch, (32, 36)) | {
         "added_cond_kwargs": {"text_embeds": noise(batch, WIDTH), "time_ids": sizes},
     }
-
-
-def lcm_inputs(batch: int = 2) -> dict[str, Any]:
-    return unet_inputs(batch) | {"timestep_cond": noise(batch, 8)}
 
 
 def gligen_inputs(batch: int = 2) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from .copies import built_once
 
 WIDTH = 16  # of a word
+SMALL: dict[str, Any] = {"layers_per_block": 1, "norm_num_groups": 4, "cross_attention_dim": WIDTH}
 FRAMES = 2
 
 
@@ -36,26 +37,25 @@ def lively(build: Callable[[], Any]) -> Any:
 def unet(**changes: Any) -> UNet2DConditionModel:
     """SD 1.x: four levels, the last of them in the middle only."""
     config = {
+        **SMALL,
         "sample_size": 16,
         "block_out_channels": (8, 8, 16, 16),
-        "layers_per_block": 1,
         "down_block_types": ("CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"),
         "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
-        "norm_num_groups": 4,
         "attention_head_dim": 2,
-        "cross_attention_dim": WIDTH,
     }
     return lively(lambda: UNet2DConditionModel(**{**config, **changes}))
 
 
+def two_levels(suffix: str) -> dict[str, Any]:
+    """Attention at both of two levels, in blocks of a kind."""
+    down, up = (f"CrossAttn{way}Block{suffix}" for way in ("Down", "Up"))
+    return {"block_out_channels": (8, 16), "down_block_types": (down, down), "up_block_types": (up, up)}
+
+
 def small_unet(**changes: Any) -> UNet2DConditionModel:
     """Two levels of attention: enough wherever the depth of the model is not the point."""
-    config = {
-        "block_out_channels": (8, 16),
-        "down_block_types": ("CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
-        "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
-    }
-    return unet(**{**config, **changes})
+    return unet(**{**two_levels("2D"), **changes})
 
 
 def mini_unet(**changes: Any) -> UNet2DConditionModel:
@@ -107,12 +107,10 @@ def mini_sdxl() -> UNet2DConditionModel:
 def controlnet() -> ControlNetModel:
     return lively(
         lambda: ControlNetModel(
+            **SMALL,
             block_out_channels=(8, 16),
-            layers_per_block=1,
             down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
-            norm_num_groups=4,
             attention_head_dim=2,
-            cross_attention_dim=WIDTH,
             conditioning_embedding_out_channels=(8, 8),
         )
     )
@@ -120,18 +118,8 @@ def controlnet() -> ControlNetModel:
 
 @built_once
 def motion_unet() -> UNetMotionModel:
-    return lively(
-        lambda: UNetMotionModel(
-            block_out_channels=(8, 16),
-            layers_per_block=1,
-            down_block_types=("CrossAttnDownBlockMotion", "CrossAttnDownBlockMotion"),
-            up_block_types=("CrossAttnUpBlockMotion", "CrossAttnUpBlockMotion"),
-            norm_num_groups=4,
-            num_attention_heads=2,
-            motion_num_attention_heads=2,
-            cross_attention_dim=WIDTH,
-        )
-    )
+    heads: dict[str, Any] = {"num_attention_heads": 2, "motion_num_attention_heads": 2}
+    return lively(lambda: UNetMotionModel(**SMALL, **two_levels("Motion"), **heads))
 
 
 @built_once
@@ -154,17 +142,7 @@ def video_unet() -> UNetSpatioTemporalConditionModel:
 
 @built_once
 def unet_3d() -> UNet3DConditionModel:
-    return lively(
-        lambda: UNet3DConditionModel(
-            block_out_channels=(8, 16),
-            layers_per_block=1,
-            down_block_types=("CrossAttnDownBlock3D", "CrossAttnDownBlock3D"),
-            up_block_types=("CrossAttnUpBlock3D", "CrossAttnUpBlock3D"),
-            norm_num_groups=4,
-            attention_head_dim=4,
-            cross_attention_dim=WIDTH,
-        )
-    )
+    return lively(lambda: UNet3DConditionModel(**SMALL, **two_levels("3D"), attention_head_dim=4))
 
 
 @built_once

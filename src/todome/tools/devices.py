@@ -45,20 +45,11 @@ def torch_dtype(name: str, device: torch.device) -> torch.dtype:
     if name not in DTYPES:
         remedy = '"auto" is float16 on a GPU and float32 on a CPU'
         raise invalid_value("dtype", name, f'"auto", {", ".join(DTYPES)}', remedy)
-    if name == "bfloat16":
-        check_bfloat16(device, "dtype", name, instead="float32")
+    if name == "bfloat16" and device.type == "cpu" and not survives(PRODUCT):  # it claims AMX and lacks it
+        allowed = "float32 on this CPU, where a product in bfloat16 is an illegal instruction"
+        remedy = "Set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment and start again, or use float32"
+        raise invalid_value("dtype", name, allowed, remedy)
     return getattr(torch, name)
-
-
-def check_bfloat16(device: torch.device, field: str, value: str, instead: str) -> None:
-    """Refuses bfloat16 on a CPU that cannot compute in it.
-
-    Some processors claim AMX and lack it: there the first product of two bfloat16 matrices ends the process.
-    """
-    if device.type == "cpu" and not survives(PRODUCT):
-        allowed = f"{instead} on this CPU, where a product in bfloat16 is an illegal instruction"
-        remedy = f"Set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment and start again, or use {instead}"
-        raise invalid_value(field, value, allowed, remedy)
 
 
 @cache

@@ -21,12 +21,17 @@ def chip(device: torch.device) -> str:
 
 def about(device: torch.device, *packages: str) -> dict[str, Any]:
     """The machine, the versions and the date."""
-    versions = {"todome": __version__}
-    for package in ("torch", *packages):
-        with contextlib.suppress(PackageNotFoundError):
-            versions[package] = version(package)
     if device.type == "cuda":
         found = {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
     else:
         found = {"cpu": platform.machine(), "threads": torch.get_num_threads()}
-    return {**found, "python": platform.python_version(), "versions": versions, "date": str(date.today())}
+    return {**found, "python": platform.python_version(), "versions": versions_of(*packages), "date": str(date.today())}
+
+
+def versions_of(*packages: str) -> dict[str, str]:
+    """Versions of todome, of torch and of those of these packages that are installed."""
+    versions = {"todome": __version__, "torch": torch.__version__}
+    for package in packages:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions

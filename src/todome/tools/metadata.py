@@ -3,16 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from .. import __version__
 from ..errors import invalid_value
 from ..plan import Plan, PlannedLayer
 from ..reductions import Downsample, Merge, Reduction
+from .machine import versions_of
 from .pipelines import format_size
 from .settings import Settings
 
@@ -83,8 +81,3 @@ def reduction_from_dict(entries: Mapping[str, Any] | None) -> Reduction | None:
 def as_tuple(value: Any) -> Any:
     """A tuple where JSON has made a list of it."""
     return tuple(value) if isinstance(value, list) else value
-
-
-def versions_of(*packages: str) -> dict[str, str]:
-    """Versions of todome, torch and other packages."""
-    return {"todome": __version__, "torch": torch.__version__, **{name: version(name) for name in packages}}

@@ -33,11 +33,15 @@ def read_texts(path: Path) -> dict[str, str]:
         return {key: str(text) for key, text in getattr(picture, "text", {}).items()}
 
 
-def webp_uri(picture: Image.Image, quality: int) -> str:
+def webp_uri(picture: Image.Image, quality: int, *, lossless: bool = False) -> str:
     """A picture inside a page."""
     buffer = BytesIO()
-    picture.save(buffer, "WEBP", quality=quality)
-    return f"data:image/webp;base64,{b64encode(buffer.getvalue()).decode()}"
+    picture.save(buffer, "WEBP", quality=quality, lossless=lossless)
+    return data_uri("image/webp", buffer.getvalue())
+
+
+def data_uri(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{b64encode(content).decode()}"
 
 
 def as_tensor(picture: Image.Image) -> Tensor:

@@ -2,13 +2,15 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..errors import invalid_value
+from ..plan import Plan
 from ..reductions import Downsample, Reduction, is_number
 from .pipelines import EMBEDDED, Size
-from .schedulers import check_scheduler
+from .schedulers import SCHEDULERS, check_scheduler
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,22 @@ class Settings:
         for name, value in asdict(self).items():
             check_writable(name, value)
 
-    def for_model(self, model: str) -> "Settings":
-        """The same for another model. LoRAs and an autoencoder stay with the model that they were named for."""
-        return self if model == self.model else replace(self, model=model, loras=(), vae=None)
+    def with_plan(self, file: str, load: Callable[[str], Plan] = Plan.load) -> "Settings":
+        """With a plan and all that it was measured with but the model; if it names no LoRAs and no VAE, without any."""
+        plan = load(file)
+        names = ("size", "steps", "guidance", "scheduler", "loras", "vae")
+        found = {name: plan.measured[name] for name in names if name in plan.measured}
+        try:
+            if found:
+                found = {"vae": None, **found, "loras": tuple(found.get("loras", ()))}
+            if "size" in found:
+                found["size"] = tuple(found["size"])
+            if "scheduler" in found and found["scheduler"] not in SCHEDULERS:  # but the class of the model's own
+                found["scheduler"] = None
+            return replace(self, reduction=plan, **found)
+        except TypeError:
+            allowed = "a plan whose settings are of the kinds that todome tune writes"
+            raise invalid_value("plan", file, allowed, "Make it again: todome tune") from None
 
 
 def check_writable(field: str, value: Any) -> None:

@@ -1,11 +1,14 @@
-"""Signals that end a command: SIGINT, which Ctrl+C sends, and SIGTERM. Little is imported: they may come early."""
+"""Signals that end a command: SIGINT, which Ctrl+C sends, SIGTERM, and SIGHUP of a terminal that is closed.
+
+Little is imported: they may come early.
+"""
 
 import os
 import signal
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM was received: a command ends as with Ctrl+C, but for its exit status."""
+    """SIGTERM or SIGHUP was received: a command ends as with Ctrl+C, but for its exit status."""
 
 
 def end_at_once(number: int, frame: object) -> None:
@@ -30,5 +33,6 @@ def handle_signals(by_number: dict) -> dict:
     return {number: signal.signal(number, by_number[number]) for number in heard}
 
 
-AT_ONCE = dict.fromkeys((signal.SIGINT, signal.SIGTERM), end_at_once)
+HANGUP = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # Windows has none
+AT_ONCE = dict.fromkeys((signal.SIGINT, signal.SIGTERM, *HANGUP), end_at_once)
 RAISED = dict.fromkeys(AT_ONCE, interrupt)

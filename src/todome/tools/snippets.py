@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .checkpoints.configs import pipeline_config
+from .checkpoints.configs import known_configs
 from .checkpoints.opening import check_checkpoint, split_weight
 from .pipelines import EMBEDDED
 from .settings import Settings
@@ -21,7 +21,7 @@ def opening_lines(settings: Settings, device: Any, dtype: Any) -> list[str]:
     source = "todome_flowers.path()" if model == EMBEDDED else quote_text(model)
     opener = "DiffusionPipeline.from_pretrained"
     if path.is_file():
-        opener = f"{pipeline_config(check_checkpoint(path)[1])['_class_name']}.from_single_file"
+        opener = f"{known_configs(check_checkpoint(path)[1])['']['_class_name']}.from_single_file"
     lines = [f"pipe = diffusers.{opener}({source}, dtype={dtype}).to({quote_text(str(device))})"]
     if settings.vae:
         opener = "from_pretrained" if Path(settings.vae).expanduser().is_dir() else "from_single_file"

@@ -159,15 +159,11 @@ class Runs:
 
     def known(self, order: Order) -> dict[int, Generated]:
         """Pictures of an order with full attention that are there already, by their place in it."""
-        found = {}
-        for at, settings in enumerate(order.pictures()):
-            same = order.start, order.strength
-            alike = [one for run in self.kept if (run.start, run.strength) == same for one in run.full]
-            saved = next((one for one in alike if one.asked == settings), None)
-            if saved is not None:
-                with suppress(FileNotFoundError):  # it has just made room
-                    found[at] = saved.load()
-        return found
+        kept = {(one.asked, run.start, run.strength): one for run in self.kept for one in run.full}
+        wanted = [(asked, order.start, order.strength) for asked in order.pictures()]
+        with suppress(FileNotFoundError):  # one has just made room
+            return {at: kept[key].load() for at, key in enumerate(wanted) if key in kept}
+        return {}
 
     def forget(self) -> None:
         """Deletes all runs, and the pictures that they started from."""

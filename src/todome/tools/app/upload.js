@@ -2,7 +2,7 @@
 window.todomeUpload = (element, send) => {
   const longest = 2048;  // pixels that are sent at the most
   const part = (selector) => element.querySelector(selector);
-  const canvas = part("canvas"), pen = canvas.getContext("2d", { willReadFrequently: true }), image = part("img");
+  const canvas = part("canvas"), pen = canvas.getContext("2d"), image = part("img");
   let picture = "", last = null;
 
   async function loaded(file) {
@@ -15,33 +15,21 @@ window.todomeUpload = (element, send) => {
     return copy;
   }
 
-  // White on black, as pipelines want it; the canvas itself shows the paint half transparent.
-  function mask() {
-    const copy = document.createElement("canvas"), white = copy.getContext("2d");
-    copy.width = canvas.width;
-    copy.height = canvas.height;
-    white.fillRect(0, 0, copy.width, copy.height);
-    white.drawImage(canvas, 0, 0);
-    return copy.toDataURL("image/png");
+  // The mask: white on black, as pipelines want it. Blended with the picture below, black is not seen.
+  function clear() {
+    pen.fillStyle = "#000";
+    pen.fillRect(0, 0, canvas.width, canvas.height);
   }
 
-  const isPainted = () => pen.getImageData(0, 0, canvas.width, canvas.height).data.some((value, i) => i % 4 === 3 && value);
-  const tell = () => send({ picture, mask: picture && isPainted() ? mask() : "" });
+  const tell = () => send({ picture, mask: picture && canvas.toDataURL("image/png") });
 
   function usePicture(copy) {
     picture = copy.toDataURL("image/jpeg", 0.95);
     image.src = picture;
     canvas.width = copy.width;
     canvas.height = copy.height;
+    clear();
     part(".upload").classList.add("has-picture");
-  }
-
-  function useMask(copy) {
-    const other = copy.getContext("2d").getImageData(0, 0, copy.width, copy.height);
-    for (let i = 0; i < other.data.length; i += 4) other.data[i + 3] = other.data[i] > 127 ? 255 : 0;
-    copy.getContext("2d").putImageData(other, 0, 0);
-    pen.clearRect(0, 0, canvas.width, canvas.height);
-    pen.drawImage(copy, 0, 0, canvas.width, canvas.height);
   }
 
   element.addEventListener("change", async (event) => {
@@ -49,7 +37,7 @@ window.todomeUpload = (element, send) => {
     if (!kind || !file) return;
     try {
       const copy = await loaded(file);
-      kind === "picture" ? usePicture(copy) : useMask(copy);
+      kind === "picture" ? usePicture(copy) : pen.drawImage(copy, 0, 0, canvas.width, canvas.height);
       tell();
     } catch {
       send({ picture: "data:," });  // what the browser cannot read, the server explains
@@ -60,7 +48,7 @@ window.todomeUpload = (element, send) => {
   element.addEventListener("click", (event) => {
     const removes = event.target.closest("[data-remove]");
     if (!removes && !event.target.closest("[data-clear]")) return;
-    pen.clearRect(0, 0, canvas.width, canvas.height);
+    clear();
     if (removes) {
       picture = "";
       part(".upload").classList.remove("has-picture");

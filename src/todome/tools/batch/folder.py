@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from ...errors import invalid_value
 from ..files import atomic_write, check_out_folder, inside
-from ..metadata import versions_of
+from ..machine import versions_of
 from ..pipelines import weights_of
 
 Record: TypeAlias = dict[str, Any]

@@ -11,7 +11,6 @@ from ...errors import invalid_value
 from ...plan import Plan
 from ..measuring.methods import method_named
 from ..pipelines import MULTIPLE, Size, check_sides
-from ..schedulers import SCHEDULERS
 from ..settings import Settings
 from .folder import read_object
 
@@ -146,15 +145,11 @@ def with_method(base: Settings, name: str, load: Callable[[str], Plan]) -> Setti
 
 
 def with_plan(base: Settings, file: str, load: Callable[[str], Plan]) -> Settings:
-    """The base with a plan and what it was measured with; its LoRAs and its VAE must be those of the base already."""
-    plan = load(file)
-    for name, own in (("loras", list(base.loras)), ("vae", base.vae)):
-        needed = plan.measured.get(name)
+    """The base with a plan and what it was measured with; all rows of a batch are drawn with its LoRAs and its VAE."""
+    found = base.with_plan(file, load)
+    for name in ("loras", "vae"):
+        own, needed = getattr(base, name), getattr(found, name)
         if needed and needed != own:
             allowed = f"a plan with the {name} of this batch ({own or 'none'}); this was measured with {needed}"
-            raise invalid_value("plan", file, allowed, "Draw its rows in a batch of their own, with --lora and --vae")
-    cells = {name: plan.measured[name] for name in ("size", "steps", "guidance", "scheduler") if name in plan.measured}
-    values = {name: None if cell is None else read_value(name, cell) for name, cell in cells.items()}
-    if "scheduler" in values and values["scheduler"] not in SCHEDULERS:  # but the class of the model's own
-        values["scheduler"] = None
-    return replace(base, reduction=plan, **values)
+            raise invalid_value("plan", file, allowed, "Draw its rows in a batch of their own, with --plan")
+    return replace(found, loras=base.loras, vae=base.vae)

@@ -1,11 +1,11 @@
-"""Configs of a checkpoint's parts, from the shapes in its header, as `from_pretrained` would find them in a folder.
+"""Configs of a checkpoint's parts, as `from_pretrained` would find them in a folder: configs.json, and what shapes say.
 
-What shapes do not say (schedules, activations, the width of a head) is what Stable Diffusion 1.x, 2.x and XL have.
+What shapes do not say (schedules, activations) is what Stable Diffusion 1.x, 2.x and XL have.
 """
 
 import json
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .header import Header
 from .kinds import SD1, SD2, SDXL, UNET, Kind
@@ -13,34 +13,50 @@ from .tokenizer import write_tokenizer
 
 Config: TypeAlias = dict[str, Any]
 HEAD = 64  # channels of a head, in all text encoders, and in the UNets of 2.x and XL
-NOISE = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "steps_offset": 1}
-SIDES = {SD1: 512, SD2: 512, SDXL: 1024}  # pixels of the pictures it was trained on; 768 for the v-prediction of 2.x
 PADDING = {SD1: "<|endoftext|>", SD2: "!", SDXL: "<|endoftext|>"}
 
 
+class TextNames(NamedTuple):
+    """How a library names the tensors of a text encoder."""
+
+    words: str
+    places: str
+    layer: str
+    inner: str
+
+
+CLIP = TextNames(
+    "embeddings.token_embedding.weight", "embeddings.position_embedding.weight", "encoder.layers.{}.", "mlp.fc1.weight"
+)
+OPEN_CLIP = TextNames("token_embedding.weight", "positional_embedding", "transformer.resblocks.{}.", "mlp.c_fc.weight")
+ENCODERS = {  # where each text encoder is in a checkpoint
+    SD1: {"text_encoder": ("cond_stage_model.transformer.text_model.", CLIP)},
+    SD2: {"text_encoder": ("cond_stage_model.model.", OPEN_CLIP)},
+    SDXL: {
+        "text_encoder": ("conditioner.embedders.0.transformer.text_model.", CLIP),
+        "text_encoder_2": ("conditioner.embedders.1.model.", OPEN_CLIP),
+    },
+}
+
+
+def known_configs(kind: Kind) -> dict[str, Config]:
+    """What all checkpoints of a kind have, by the name of the part; the pipeline itself is under the empty name."""
+    return json.loads(Path(__file__).with_name("configs.json").read_text(encoding="utf-8"))[kind.name]
+
+
 def pipeline_configs(header: Header, kind: Kind) -> dict[str, Config]:
-    """Configs by the name of the part; that of the pipeline itself is under the empty name."""
-    scaling = 0.13025 if kind is SDXL else 0.18215
-    parts: dict[str, Config] = {
-        "unet": unet_config(header.under(UNET), kind),
-        "vae": vae_config(header.under("first_stage_model."), scaling_factor=scaling, force_upcast=kind is SDXL),
-        "scheduler": scheduler_config(header, kind),
-        **text_configs(header, kind),
-    }
-    tokenizers = [name.replace("text_encoder", "tokenizer") for name in parts if name.startswith("text_encoder")]
-    library = {"unet": "diffusers", "vae": "diffusers", "scheduler": "diffusers"}
-    index = {name: [library.get(name, "transformers"), parts[name]["_class_name"]] for name in parts}
-    index |= {name: ["transformers", "CLIPTokenizer"] for name in tokenizers}
-    return {"": {**pipeline_config(kind), **index}, **parts}
-
-
-def pipeline_config(kind: Kind) -> Config:
-    none = [None, None]
-    if kind is SDXL:
-        own = {"_class_name": "StableDiffusionXLPipeline", "force_zeros_for_empty_prompt": True}
-    else:
-        own = {"_class_name": "StableDiffusionPipeline", "requires_safety_checker": False, "safety_checker": none}
-    return {**own, "feature_extractor": none, "image_encoder": none}
+    """Configs by the name of the part, with what the shapes in a checkpoint say."""
+    parts = known_configs(kind)
+    parts["unet"] |= unet_config(header.under(UNET), kind)
+    parts["vae"] |= vae_config(header.under("first_stage_model."))
+    for name, (prefix, names) in ENCODERS[kind].items():
+        parts[name] |= text_config(header.under(prefix), names)
+    if kind is SD2:
+        parts["text_encoder"]["num_hidden_layers"] -= 1  # it skips the last
+    parts["scheduler"]["prediction_type"] = prediction_type(header) or "epsilon"  # asked later if the file is silent
+    if kind is SDXL and "ztsnr" in header.shapes:
+        parts["scheduler"]["rescale_betas_zero_snr"] = True
+    return parts
 
 
 def unet_config(unet: Header, kind: Kind) -> Config:
@@ -50,8 +66,7 @@ def unet_config(unet: Header, kind: Kind) -> Config:
     first = f"input_blocks.{next(stage[0] for stage, depth in zip(stages, depths, strict=True) if depth)}.1."
     blocks = ["CrossAttn" * bool(depth) for depth in depths]
     config: Config = {
-        "_class_name": "UNet2DConditionModel",
-        "sample_size": SIDES[kind] // 8,
+        **known_configs(kind)["unet"],
         "in_channels": unet.shapes["input_blocks.0.0.weight"][1],
         "out_channels": unet.shapes["out.2.weight"][0],
         "block_out_channels": widths,
@@ -61,12 +76,11 @@ def unet_config(unet: Header, kind: Kind) -> Config:
         "transformer_layers_per_block": [max(1, depth) for depth in depths],
         "cross_attention_dim": unet.shapes[f"{first}transformer_blocks.0.attn2.to_k.weight"][1],
         "use_linear_projection": len(unet.shapes[f"{first}proj_in.weight"]) == 2,
-        "attention_head_dim": 8 if kind is SD1 else [width // HEAD for width in widths],  # their number, by a mistake
     }
+    if kind is not SD1:
+        config["attention_head_dim"] = [width // HEAD for width in widths]  # their number, by a mistake
     if kind is SDXL:
-        added = unet.shapes["label_emb.0.0.weight"][1]
-        config |= {"addition_embed_type": "text_time", "addition_time_embed_dim": 256}
-        config |= {"projection_class_embeddings_input_dim": added}
+        config["projection_class_embeddings_input_dim"] = unet.shapes["label_emb.0.0.weight"][1]
     return config
 
 
@@ -81,77 +95,31 @@ def unet_stages(unet: Header) -> list[list[int]]:
     return stages
 
 
-def vae_config(vae: Header, **given: Any) -> Config:
-    """Config of an autoencoder whose tensors have the names of CompVis."""
+def vae_config(vae: Header) -> Config:
+    """Of an autoencoder whose tensors have the names of CompVis."""
     stages = vae.count("encoder.down.{}.")
     return {
-        "_class_name": "AutoencoderKL",
         "block_out_channels": [vae.shapes[f"encoder.down.{i}.block.0.conv1.weight"][0] for i in range(stages)],
         "down_block_types": ["DownEncoderBlock2D"] * stages,
         "up_block_types": ["UpDecoderBlock2D"] * stages,
         "layers_per_block": vae.count("encoder.down.0.block.{}."),
         "latent_channels": vae.shapes["decoder.conv_in.weight"][1],
-        "sample_size": 512,
-        **given,
     }
 
 
-def text_configs(header: Header, kind: Kind) -> dict[str, Config]:
-    if kind is SD1:
-        return {"text_encoder": clip_config(header.under("cond_stage_model.transformer.text_model."))}
-    if kind is SD2:
-        config = open_clip_config(header.under("cond_stage_model.model."))
-        return {"text_encoder": {**config, "num_hidden_layers": config["num_hidden_layers"] - 1}}  # it skips the last
-    second = {
-        **open_clip_config(header.under("conditioner.embedders.1.model.")),
-        "_class_name": "CLIPTextModelWithProjection",
-    }
+def text_config(text: Header, names: TextNames) -> Config:
+    words, width = text.shapes[names.words]
     return {
-        "text_encoder": clip_config(header.under("conditioner.embedders.0.transformer.text_model.")),
-        "text_encoder_2": second,
-    }
-
-
-def clip_config(text: Header) -> Config:
-    """Config of OpenAI's CLIP, as transformers names its tensors."""
-    words, width = text.shapes["embeddings.token_embedding.weight"]
-    places = text.shapes["embeddings.position_embedding.weight"][0]
-    inner = text.shapes["encoder.layers.0.mlp.fc1.weight"][0]
-    return text_config(words, width, places, inner, text.count("encoder.layers.{}."), "quick_gelu")
-
-
-def open_clip_config(text: Header) -> Config:
-    words, width = text.shapes["token_embedding.weight"]
-    places = text.shapes["positional_embedding"][0]
-    inner = text.shapes["transformer.resblocks.0.mlp.c_fc.weight"][0]
-    return text_config(words, width, places, inner, text.count("transformer.resblocks.{}."), "gelu")
-
-
-def text_config(words: int, width: int, places: int, inner: int, layers: int, activation: str) -> Config:
-    return {
-        "_class_name": "CLIPTextModel",
-        "model_type": "clip_text_model",
         "vocab_size": words,
         "hidden_size": width,
         "projection_dim": width,
-        "max_position_embeddings": places,
-        "intermediate_size": inner,
-        "num_hidden_layers": layers,
+        "max_position_embeddings": text.shapes[names.places][0],
+        "intermediate_size": text.shapes[names.layer.format(0) + names.inner][0],
+        "num_hidden_layers": text.count(names.layer),
         "num_attention_heads": width // HEAD,
-        "hidden_act": activation,
         "bos_token_id": words - 2,
         "eos_token_id": words - 1,
-        "pad_token_id": 1,
     }
-
-
-def scheduler_config(header: Header, kind: Kind) -> Config:
-    """The scheduler that its makers published it with; what it predicts is asked later where the file does not say."""
-    predicts = {"prediction_type": prediction_type(header) or "epsilon"}
-    if kind is SDXL:
-        zero = {"rescale_betas_zero_snr": True} if "ztsnr" in header.shapes else {}
-        return {"_class_name": "EulerDiscreteScheduler", "timestep_spacing": "leading", **NOISE, **zero, **predicts}
-    return {"_class_name": "PNDMScheduler", "skip_prk_steps": True, "set_alpha_to_one": False, **NOISE, **predicts}
 
 
 def prediction_type(header: Header) -> str | None:

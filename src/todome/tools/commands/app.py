@@ -1,12 +1,11 @@
 """`todome app`: the same picture with full attention and with less of it, side by side on a page."""
 
 import os
-import signal
 import sys
 import threading
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -66,7 +65,6 @@ def serve(
     side = check_whole("max-size", side if max_size is None else max_size, SMALLEST, LARGEST)
     steps = check_whole("max-steps", steps if max_steps is None else max_steps, 1, MOST_STEPS)
     check_free(address)  # before a model is opened, which takes its time
-    interrupt_on_signals()
     with suppress(KeyboardInterrupt), ExitStack() as opened:
         with doing(f"Loading {model}"):
             url = opened.enter_context(serve_page(open_for(settings), Offer(settings, side, steps), address))
@@ -88,22 +86,3 @@ def credentials(auth: str | None) -> tuple[str, str] | None:
     if not (user and password):
         raise typer.BadParameter("It is not USER:PASSWORD.", param_hint="--auth")
     return user, password
-
-
-def interrupt_on_signals() -> None:
-    """SIGTERM, and SIGHUP of a terminal that is closed, end the page as Ctrl+C does.
-
-    Also where SIGINT is ignored, as in a process that a script started with `&`: Python then handles none by itself.
-    """
-
-    def interrupt(*_: Any) -> None:
-        for number in ends:
-            signal.signal(number, signal.SIG_IGN)  # the first one ends it, in a moment
-        raise KeyboardInterrupt
-
-    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
-    ends = [signal.SIGINT, signal.SIGTERM]
-    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:  # else it was started with nohup
-        ends.append(hangup)
-    for number in ends:
-        signal.signal(number, interrupt)

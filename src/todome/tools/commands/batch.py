@@ -62,10 +62,9 @@ def check_all(jobs: Any, base: Settings, out: Path, here: bool, force: bool) -> 
     """Refuses what cannot work, as far as it can be known before a model is opened."""
     from ..batch.folder import check_folder
     from ..checkpoints.opening import check_parts
-    from ..files import check_out_folder, check_room
+    from ..files import check_room
 
     check_folder(out)
-    check_out_folder(out)
     settings = [job.settings for job in jobs.values()]
     if base.size:
         check_sides(base.size, MULTIPLE)

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ...errors import invalid_value
 from ..pipelines import EMBEDDED
 from .options import (
     DEVICE,
@@ -106,14 +105,7 @@ def evaluate(
 
 
 def read_prompts(path: Path) -> list[str]:
-    """The lines of a file, without those that are empty or begin with #."""
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError):
-        raise invalid_value(
-            "prompts", str(path), "a text file with a prompt on each line", "It cannot be read", FileNotFoundError
-        ) from None
-    found = [line for line in lines if line and not line.startswith("#")]
-    if not found:
-        raise invalid_value("prompts", str(path), "a text file with a prompt on each line", "This one has none")
-    return found
+    """The prompts of a file, as of one for todome batch."""
+    from ..batch.rows import read_rows
+
+    return [str(row["prompt"]) for row in read_rows(path).values()]

@@ -98,21 +98,15 @@ def check_target(settings: Settings) -> None:
 
 def save(settings: Settings, outs: list[Path], force: bool) -> None:
     """A picture for each file, with one seed after the other. On Ctrl+C says which are there."""
-    before = written_at(outs)
+    kept: list[str] = []
     try:
-        typer.echo(draw_all(settings, outs, force))
+        typer.echo(draw_all(settings, outs, force, kept))
     except KeyboardInterrupt as ended:
-        kept = [str(out) for out, when in written_at(outs).items() if when != before.get(out)]
         raise type(ended)(f"Kept: {', '.join(kept)}." if kept else "No picture was finished.") from None
 
 
-def written_at(outs: list[Path]) -> dict[Path, int]:
-    """When each of these files was written, of those that are there."""
-    return {out: out.stat().st_mtime_ns for out in outs if out.exists()}
-
-
-def draw_all(settings: Settings, outs: list[Path], force: bool) -> str:
-    """Draws and writes the pictures. Returns what was reduced."""
+def draw_all(settings: Settings, outs: list[Path], force: bool, kept: list[str]) -> str:
+    """Draws and writes the pictures, and tells which in `kept`. Returns what was reduced."""
     from ..progress import progress_bar
 
     with progress_bar() as bar:
@@ -129,6 +123,7 @@ def draw_all(settings: Settings, outs: list[Path], force: bool) -> str:
             except NothingToReduce as error:
                 raise NothingToReduce(f"{error} Make the picture with --dense.") from None
             write_png(made.picture, out, made.texts(), force=force)
+            kept.append(str(out))
             reduced = made.reduced if settings.reduction else "full attention (dense)"
             with bar.hidden():
                 typer.echo(f"{out}: {format_size(made.picture.size)} pixels in {made.seconds:.1f} s")

@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ...errors import invalid_value
-from ...plan import Plan
 from ...reductions import Downsample, Merge, Reduction
 from ...tokens.grid import Phase
 from ..devices import DTYPES
@@ -113,16 +111,11 @@ class PictureOptions:
 
     def settings(self, base: Settings) -> Settings:
         """What the options ask for; what they do not say is as in the plan, or else as in the base."""
-        plan = Plan.load(self.plan) if self.plan else None
-        try:
-            base = replace(base, **measured_with(plan)) if plan else base
-        except TypeError:
-            allowed = "a plan whose settings are of the kinds that todome tune writes"
-            raise invalid_value("plan", str(self.plan), allowed, "Make it again: todome tune") from None
+        base = base.with_plan(str(self.plan)) if self.plan else base
         names = ("negative", "steps", "guidance", "scheduler", "seed", "model", "vae", "device", "dtype")
         given = {name: getattr(self, name) for name in names}
         given |= {"size": parse_size(self.size), "loras": self.lora and tuple(self.lora)}
-        return replace(base, **without_none(**given), reduction=self.reduction(plan or base.reduction))
+        return replace(base, **without_none(**given), reduction=self.reduction(base.reduction))
 
     def reduction(self, base: Reduction | None) -> Reduction | None:
         """The reduction that the options ask for; what they do not say is as in the base."""
@@ -141,17 +134,6 @@ class PictureOptions:
         given = without_none(factor=self.factor, ratio=self.ratio)
         chosen = {option: levels(f"--{option}", words) for option, words in given.items()}
         return kind(**{**(vars(base) if type(base) is kind else {}), **chosen, **rest})
-
-
-def measured_with(plan: Plan) -> dict[str, Any]:
-    """The settings that a plan was measured with; where it names no LoRAs and no VAE, there were none."""
-    found = {name: plan.measured[name] for name in ("size", "steps", "guidance", "scheduler") if name in plan.measured}
-    if not found:
-        return {}
-    if found.get("scheduler") not in SCHEDULERS:  # but the class of the model's own
-        found["scheduler"] = None
-    parts = {"loras": tuple(plan.measured.get("loras", ())), "vae": plan.measured.get("vae")}
-    return found | parts | ({"size": tuple(found["size"])} if "size" in found else {})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ...errors import invalid_value
+from ..cli import WAITING
 from . import Place, Worker
 
 LOCAL = "local"  # a cluster of this machine alone, for as long as the command runs
@@ -143,9 +144,10 @@ def connect(address: str) -> None:
     if ray.is_initialized():
         return
     check_reachable(address)
+    waiting = {name: os.environ[name] for name in WAITING if name in os.environ}  # as here, on every machine
     try:
         with silenced(2):  # it announces there that it will be silent
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(address, runtime_env={"env_vars": waiting}, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         remedy = f"Ray says: {str(error).strip().splitlines()[0]}"
         raise invalid_value("ray", address, ADDRESSES, remedy, ConnectionError) from error

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ...patch import apply
 from ...reductions import Downsample, Level, Reduction
 from ...tokens.grid import Grid
-from ..timing import Timing, captured
+from ..timing import Timing
 from .subjects import DenoiserCall
 
 Preparation: TypeAlias = Callable[[DenoiserCall], Callable[[], Any]]
@@ -50,25 +50,6 @@ def levels_after_call(call: DenoiserCall, reduction: Downsample) -> list[Level]:
     with apply(call.model, reduction) as patch:
         call()
         return patch.levels
-
-
-class AttentionCosts:
-    """How much faster a step is reduced, and with next to no keys at a level, than dense."""
-
-    def __init__(self, call: DenoiserCall, reduction: Downsample, levels: Sequence[LevelCost], timing: Timing) -> None:
-        self.levels = levels
-        self.bound = self.without_keys([level for level in levels if level.kept < level.keys])
-        bounds = [self.without_keys([level]) for level in levels]
-        reductions = list(dict.fromkeys([reduction, self.bound, *bounds]))
-        self.eager = step_times(call, reductions, lambda call: call, timing)
-        self.own = step_times(call, reductions, captured, timing) if call.device.type == "cuda" else self.eager
-
-    def without_keys(self, levels: Sequence[LevelCost]) -> Downsample:
-        """One key in the largest square that fits each of these levels: what no reduction of keys can beat."""
-        return Downsample([min(one.grid) if one in levels else 1 for one in self.levels], phase="fixed")
-
-    def share(self, level: LevelCost) -> float:
-        return round(max(0.0, 1 - 1 / self.own.speedups[self.without_keys([level])]), 4)
 
 
 class StepTimes(NamedTuple):

@@ -2,15 +2,15 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor, nn
 
 from ...errors import invalid_value
@@ -43,13 +43,19 @@ class PictureMetrics:
     def paths(self, size: Size, method: str) -> list[Path]:
         return [picture_path(self.folder, size, method, i) for i in range(self.plan.pictures)]
 
+    @torch.inference_mode()
     def closeness(self, size: Size, method: str) -> Closeness:
-        """To dense, which is not compared with itself."""
+        """To dense, which is not compared with itself: every measure of every picture."""
         if method == "dense":
             return Closeness()
-        return closeness(
-            self.paths(size, method), self.paths(size, "dense"), measures_at(size, self.lpips), self.device
-        )
+        measures = measures_at(size, self.lpips)
+        values: dict[str, list[float]] = {name: [] for name in measures}
+        made, dense = (picture_batches(self.paths(size, one), self.device) for one in (method, "dense"))
+        with on_device(self.lpips, self.device):
+            for pictures, reference in zip(made, dense, strict=True):
+                for name, measure in measures.items():
+                    values[name] += finite_values(measure(pictures, reference))
+        return Closeness(**{name: tuple(found) for name, found in values.items()})
 
     def fid(self, size: Size, method: str) -> float | None:
         """If it is asked for: to real pictures, or else to the dense ones, where dense itself has none."""
@@ -75,29 +81,18 @@ class PictureMetrics:
         one_by_one = (read_picture(path)[None].to(self.device) / 255 for path in found)
         return self.cached_features(self.folder / "features" / "real.safetensors", one_by_one, len(found))
 
+    @torch.inference_mode()
     def cached_features(self, cache: Path, pictures: Iterator[Tensor], count: int) -> Tensor:
         """Features from the file that keeps them, if it has as many as there are pictures; else made, and kept."""
         if cache.is_file() and len(found := read_safetensors(cache)["features"]) == count:
             return found
         assert self.inception is not None
-        made = features(pictures, self.inception, self.device)
-        save_features(cache, made)
+        with on_device(self.inception, self.device):
+            made = torch.cat([self.inception(some).float().cpu() for some in pictures])
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(cache) as beside:
+            needed("safetensors.torch", "Keeping features").save_file({"features": made}, beside)
         return made
-
-
-def save_features(path: Path, features: Tensor) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as beside:
-        needed("safetensors.torch", "Keeping features").save_file({"features": features}, beside)
-
-
-class InceptionFile(NamedTuple):
-    """Where the weights of Inception are; None is where they are found."""
-
-    path: str | os.PathLike[str] | None
-
-    def load(self) -> Inception:
-        return Inception.find() if self.path is None else Inception.load(self.path)
 
 
 def find_lpips(path: str | os.PathLike[str] | None) -> LPIPS | None:
@@ -115,7 +110,7 @@ def find_inception(path: str | os.PathLike[str] | None, pictures: int) -> Incept
     if pictures < ENOUGH:
         told = f"FID is biased upwards by few pictures: compare it only between sets of {pictures}, as these are."
         warnings.warn(f"{told} It is meant for {ENOUGH} and more.", stacklevel=3)
-    return InceptionFile(path).load()
+    return Inception.find() if path is None else Inception.load(path)
 
 
 def measures_at(size: Size, lpips: LPIPS | None) -> dict[str, Measure]:
@@ -131,35 +126,20 @@ def measures_at(size: Size, lpips: LPIPS | None) -> dict[str, Measure]:
     return {name: measure for name, (side, measure) in known.items() if measure and min(size) >= side}
 
 
-@torch.inference_mode()
-def closeness(
-    made: Sequence[Path], dense: Sequence[Path], measures: Mapping[str, Measure], device: torch.device
-) -> Closeness:
-    """Every measure of every picture."""
-    values: dict[str, list[float]] = {name: [] for name in measures}
-    networks = [measure for measure in measures.values() if isinstance(measure, nn.Module)]
-    with on_device(networks, device):
-        for pictures, reference in zip(picture_batches(made, device), picture_batches(dense, device), strict=True):
-            for name, measure in measures.items():
-                values[name] += finite_values(measure(pictures, reference))
-    return Closeness(**{name: tuple(found) for name, found in values.items()})
-
-
 def finite_values(values: Tensor) -> list[float]:
     """Without NaN, the detail of a picture over that of a flat one; six digits are more than anyone reads."""
     return [float(f"{value:.6g}") for value in values.double().tolist() if value == value]
 
 
 @contextmanager
-def on_device(networks: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
-    """Networks on a device for as long as they are used: its memory is measured while pictures are drawn."""
-    for network in networks:
-        network.to(device)
+def on_device(network: nn.Module | None, device: torch.device) -> Iterator[None]:
+    """A network on a device for as long as it is used: its memory is measured while pictures are drawn."""
+    network = network or nn.Identity()
+    network.to(device)
     try:
         yield
     finally:
-        for network in networks:
-            network.to("cpu")
+        network.to("cpu")
 
 
 def picture_batches(paths: Sequence[Path], device: torch.device) -> Iterator[Tensor]:
@@ -177,27 +157,13 @@ def read_picture(path: Path) -> Tensor:
         return torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
 
 
-@torch.inference_mode()
-def features(pictures: Iterator[Tensor], network: Inception, device: torch.device) -> Tensor:
-    """What Inception sees in pictures (B, 3, H, W): (N, 2048)."""
-    with on_device([network], device):
-        return torch.cat([network(some).float().cpu() for some in pictures])
-
-
 def pictures_in(folder: Path) -> list[Path]:
-    """The files of a folder that PIL can open, sorted."""
-    found = sorted(path for path in folder.glob("**/*") if path.is_file() and is_picture(path))
+    """The files of a folder whose endings are those of pictures, sorted."""
+    endings = Image.registered_extensions()
+    found = sorted(path for path in folder.glob("**/*") if path.is_file() and path.suffix.lower() in endings)
     if len(found) < 2:
         allowed = "a folder with pictures, or a .safetensors file with the tensor `features`"
         raise invalid_value(
             "real", str(folder), allowed, f"{len(found)} pictures are there, and FID needs two at the least"
         )
     return found
-
-
-def is_picture(path: Path) -> bool:
-    try:
-        with Image.open(path):
-            return True
-    except (UnidentifiedImageError, OSError):
-        return False

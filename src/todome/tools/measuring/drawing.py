@@ -25,7 +25,6 @@ from ..pictures import write_png
 from ..pipelines import Size, check_size, format_size
 from ..schedulers import sampler_title, use_scheduler
 from ..timing import now
-from .comparing import InceptionFile, features, picture_batches, save_features
 from .methods import Method, method_named
 from .runs import EvaluationPlan, features_path, picture_path, times_path, write_json
 from .subjects import own_size
@@ -97,22 +96,20 @@ class PictureMaker:
         """The plan with the size that the pipeline draws if it is told none, where the plan has none."""
         return self.plan if self.plan.sizes else replace(self.plan, sizes=(own_size(self.pipe),))
 
-    def draw_all(self, engine: Engine, inception: InceptionFile | None = None) -> "Iterator[Drawings]":
+    def draw_all(self, engine: Engine) -> "Iterator[Drawings]":
         """Has an engine draw what is not there yet. Yields each size and method of the plan when it is complete."""
         plan = self.plan
         wanted = [Drawings(self, size, self.method(name)) for size in plan.sizes for name in plan.methods_at(size)]
         items = [(one.size, one.method.name, numbers) for one in wanted for numbers in one.left()]
         by_name = {(one.size, one.method.name): one for one in wanted}
-        worker = PictureWorker(self, inception if engine.remote else None)
-        run: Any = engine.run(worker, items, "todome eval")
+        run: Any = engine.run(PictureWorker(self), items, "todome eval")
         with closing(run) as results, tqdm(total=len(items), unit="batch", disable=None, leave=False) as bar:
             for one in wanted:
                 bar.set_description(f"{format_size(one.size)} {one.method.name}")
                 while one.left():
-                    size, name, batch, features = next(results)
-                    by_name[size, name].add(batch, features)
+                    size, name, batch = next(results)
+                    by_name[size, name].add(batch)
                     bar.update()
-                one.keep_features()
                 yield one
 
     def batches(self) -> list[range]:
@@ -172,7 +169,6 @@ class Drawings:
     def __init__(self, maker: PictureMaker, size: Size, method: Method) -> None:
         self.maker, self.size, self.method = maker, size, method
         self.path = times_path(maker.folder, size, method.name)
-        self.features: dict[int, Tensor] = {}  # of batches by their first picture, from workers that looked at them
         self.done = {batch.first: batch for batch in read_times(self.path) if maker.is_drawn(size, method, batch)}
         if self.left():
             features_path(maker.folder, size, method.name).unlink(missing_ok=True)
@@ -183,33 +179,23 @@ class Drawings:
     def batches(self) -> list[Batch]:
         return [self.done[first] for first in sorted(self.done)]
 
-    def add(self, batch: Batch, features: Tensor | None) -> None:
+    def add(self, batch: Batch) -> None:
         self.done[batch.first] = batch
-        if features is not None:
-            self.features[batch.first] = features
         write_json(self.path, [asdict(batch) for batch in self.batches()])
-
-    def keep_features(self) -> None:
-        """Where all are there: FID finds them in their file, and need not look at the pictures."""
-        if self.features and self.features.keys() == self.done.keys():
-            gathered = torch.cat([self.features[first] for first in sorted(self.features)])
-            save_features(features_path(self.maker.folder, self.size, self.method.name), gathered)
 
 
 class PictureWorker:
-    """Worker that draws batches of an evaluation; with an Inception, it also says what this sees in them.
+    """Worker that draws batches of an evaluation.
 
     A method stays on the pipeline from batch to batch: a compiled one would be compiled again.
     """
 
-    def __init__(self, maker: PictureMaker, inception: InceptionFile | None = None) -> None:
-        self.maker, self.inception = maker, inception
-        self.on, self.current = None, None
+    def __init__(self, maker: PictureMaker) -> None:
+        self.maker, self.on, self.current = maker, None, None
 
     def open(self, place: Place) -> None:
         self.maker = self.maker.at(place.device)
         self.on = ExitStack()
-        self.network = None if self.inception is None else self.inception.load()
 
     def close(self) -> None:
         if self.on is not None:
@@ -223,8 +209,7 @@ class PictureWorker:
         method = self.maker.method(name)
         if self.current != (size, name):
             self.put_on(size, method, numbers)
-        batch = self.maker.draw_batch(size, method, numbers)
-        return size, name, batch, self.features(size, name, numbers)
+        return size, name, self.maker.draw_batch(size, method, numbers)
 
     def put_on(self, size: Size, method: Method, numbers: range) -> None:
         """One step comes first, for the first call on a device is slow whatever it does."""
@@ -235,12 +220,6 @@ class PictureWorker:
         self.on.enter_context(method.on(pipe))
         self.current = (size, method.name)
         self.maker.call(self.maker.settings(size, method, numbers, steps=1))
-
-    def features(self, size: Size, name: str, numbers: range) -> Tensor | None:
-        if self.network is None:
-            return None
-        paths = [picture_path(self.maker.folder, size, name, i) for i in numbers]
-        return features(picture_batches(paths, self.maker.device), self.network, self.maker.device)
 
 
 def read_times(path: Path) -> list[Batch]:

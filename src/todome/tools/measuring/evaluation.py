@@ -26,7 +26,7 @@ from ..files import check_out_folder
 from ..pipelines import EMBEDDED, check_text_to_image
 from ..settings import Settings, recommended_settings
 from ..suspending import suspended
-from .comparing import InceptionFile, PictureMetrics, find_inception, find_lpips
+from .comparing import PictureMetrics, find_inception, find_lpips
 from .drawing import Batch, Drawings, PictureMaker, PictureWorker
 from .methods import method_named, methods_named, usual_methods
 from .runs import Evaluation, EvaluationPlan, EvaluationRow, read_plan, save_results, times_path, write_json
@@ -162,7 +162,7 @@ def carry_out(
         network = find_inception(inception, maker.plan.pictures) if fid else None
         metrics = PictureMetrics(maker.plan, folder, maker.device, find_lpips(lpips), network)
         run = Evaluation(maker.plan, machine, [], folder)
-        drawing: Any = maker.draw_all(engine, InceptionFile(inception) if fid else None)
+        drawing: Any = maker.draw_all(engine)
         with closing(drawing) as drawn:
             for drawings in drawn:
                 run = replace(run, rows=[*run.rows, measured_row(maker.plan, metrics, run.rows, drawings)])

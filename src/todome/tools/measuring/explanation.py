@@ -11,12 +11,13 @@ from ...tokens.grid import smallest_factor
 from ..machine import chip
 from ..pipelines import Size, format_size
 from ..suspending import suspended
-from ..timing import Timing, measuring
-from .attention_costs import AttentionCosts, LevelCost, reduced_levels
+from ..timing import Timing, captured, measuring
+from .attention_costs import LevelCost, reduced_levels, step_times
 from .subjects import denoiser_call
 
 PAYS, PAYS_LITTLE = 1.10, 1.03  # times as fast
 WAITS = 0.15  # of the time that a GPU idles, from which on it is worth a word
+LEAST = Downsample(2)  # that is measured where the default leaves a size as it is
 NOISY = 0.2  # from which on the numbers are not to be trusted
 
 
@@ -71,42 +72,25 @@ class Explanation:
     @property
     def verdict(self) -> str:
         """In plain words."""
-        parts = [self.worth(), self.about_default(), self.about_size(), self.about_host(), self.about_noise()]
-        return " ".join(filter(None, parts))
-
-    def worth(self) -> str:
-        attention = f"attention over keys is {self.share:.0%} of a step here"
+        attention = f"attention over keys is {self.share:.0%} of a step here."
+        said = [f"Not worth it here, {self.gain:.2f}x: {attention}"]
         if self.gain >= PAYS:
-            return f"Pays: a step is {self.gain:.2f}x as fast; {attention}."
-        if self.gain >= PAYS_LITTLE:
-            return f"Pays little, {self.gain:.2f}x: {attention}."
-        return f"Not worth it here, {self.gain:.2f}x: {attention}."
-
-    def about_default(self) -> str:
-        if self.by_default:
-            return ""
-        setting = f"{self.reduction.level_field}=2"
-        return f'The default, factor="auto", leaves this size as it is; this is what {setting} would do.'
-
-    def about_size(self) -> str:
-        if self.gain >= PAYS:
-            return ""
-        if self.pays_from is None:
-            return "From which size on it pays cannot be told from so little: ask again with a larger one."
-        return f"Expected to pay from about {format_size(self.pays_from)} pixels."
-
-    def about_host(self) -> str:
-        if self.waiting < WAITS:
-            return ""
-        return (
-            f"In an eager pipeline the GPU waits for its host {self.waiting:.0%} of the time, which leaves "
-            f"{self.eager_gain:.2f}x: use torch.compile, CUDA graphs or a larger batch to see the rest."
-        )
-
-    def about_noise(self) -> str:
-        if self.noise < NOISY:
-            return ""
-        return f"Something else is using this machine: times vary by {self.noise:.0%}, so trust these numbers little."
+            said = [f"Pays: a step is {self.gain:.2f}x as fast; {attention}"]
+        elif self.gain >= PAYS_LITTLE:
+            said = [f"Pays little, {self.gain:.2f}x: {attention}"]
+        if not self.by_default:
+            said += ['The default, factor="auto", leaves this size as it is; this is what factor=2 would do.']
+        if self.gain < PAYS and self.pays_from is None:
+            said += ["From which size on it pays cannot be told from so little: ask again with a larger one."]
+        elif self.gain < PAYS and self.pays_from:
+            said += [f"Expected to pay from about {format_size(self.pays_from)} pixels."]
+        if self.waiting >= WAITS:
+            said += [f"In an eager pipeline the GPU waits for its host {self.waiting:.0%} of the time, which leaves"]
+            said += [f"{self.eager_gain:.2f}x: use torch.compile, CUDA graphs or a larger batch to see the rest."]
+        if self.noise >= NOISY:
+            said += [f"Something else is using this machine: times vary by {self.noise:.0%},"]
+            said += ["so trust these numbers little."]
+        return " ".join(said)
 
     def __str__(self) -> str:
         head = f"{self.model}, {format_size(self.size)} pixels, one picture with guidance, {self.device}"
@@ -153,23 +137,33 @@ def explain(
         call = denoiser_call(target, (width, height))
         levels = reduced_levels(call, reduction or Downsample())
         by_default = reduction is not None or any(level.kept < level.keys for level in levels)
-        chosen = (reduction or Downsample()) if by_default else Downsample(2)
+        chosen = (reduction or Downsample()) if by_default else LEAST
         levels = levels if by_default else reduced_levels(call, chosen)
-        costs = AttentionCosts(call, chosen, levels, timing)
+        emptied = [without_keys(levels, level) for level in levels]
+        reductions = list(dict.fromkeys([chosen, *emptied]))
+        eager = step_times(call, reductions, lambda call: call, timing)
+        own = step_times(call, reductions, captured, timing) if call.device.type == "cuda" else eager
+    shares = [max(0.0, 1 - 1 / own.speedups[one]) for one in emptied]
+    reduced = sum(share for share, level in zip(shares, levels, strict=True) if level.kept < level.keys)
     return Explanation(
         model=name or type(target).__name__,
         size=(width, height),
         device=chip(call.device),
         reduction=chosen,
-        levels=[replace(level, share=costs.share(level)) for level in levels],
-        ms=round(costs.own.ms, 3),
-        gain=round(costs.own.speedups[chosen], 3),
-        bound=round(costs.own.speedups[costs.bound], 3),
-        eager_ms=round(costs.eager.ms, 3),
-        eager_gain=round(costs.eager.speedups[chosen], 3),
-        noise=round(costs.own.noise, 3),
+        levels=[replace(level, share=round(share, 4)) for level, share in zip(levels, shares, strict=True)],
+        ms=round(own.ms, 3),
+        gain=round(own.speedups[chosen], 3),
+        bound=round(1 / (1 - reduced), 3),
+        eager_ms=round(eager.ms, 3),
+        eager_gain=round(eager.speedups[chosen], 3),
+        noise=round(own.noise, 3),
         by_default=by_default,
     )
+
+
+def without_keys(levels: Sequence[LevelCost], level: LevelCost) -> Downsample:
+    """One key in the largest square that fits a level: what no reduction of its keys can beat."""
+    return Downsample([min(one.grid) if one is level else 1 for one in levels], phase="fixed")
 
 
 def check_downsample(reduction: Any) -> None:

@@ -1,7 +1,7 @@
 """Models to measure: a pipeline, or a UNet in the shape of a known one with random weights; and one call of it."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,15 +164,10 @@ def recorded_call(pipe: Any, size: Size, pictures: int) -> DenoiserCall:
         raise CallRecorded
 
     noise = torch.Generator().manual_seed(0)  # the global one is the user's
-    with with_pre_hook(model, record), suppress(CallRecorded), torch.no_grad():
-        pipe([""] * pictures, width=size[0], height=size[1], num_inference_steps=2, generator=noise)
-    return calls[0]
-
-
-@contextmanager
-def with_pre_hook(model: nn.Module, hook: Any) -> Iterator[None]:
-    handle = model.register_forward_pre_hook(hook, with_kwargs=True)
+    handle = model.register_forward_pre_hook(record, with_kwargs=True)
     try:
-        yield
+        with suppress(CallRecorded), torch.no_grad():
+            pipe([""] * pictures, width=size[0], height=size[1], num_inference_steps=2, generator=noise)
     finally:
         handle.remove()
+    return calls[0]

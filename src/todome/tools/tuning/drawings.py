@@ -16,6 +16,7 @@ from ..engines.here import Here
 from ..measuring.drawing import PictureMaker
 from ..measuring.methods import Method
 from ..schedulers import use_scheduler
+from .records import Records
 
 DENSE = Method("dense")
 CLOSEST = 1e-10  # mean squared error of pictures that are called the same: 100 dB
@@ -126,3 +127,27 @@ def closeness(errors: Sequence[float]) -> dict[str, Any]:
     low, _, high = statistics.quantiles(each, n=4, method="inclusive") if len(each) > 1 else each * 3
     found = {"psnr": decibels(statistics.fmean(errors)), "worst": each[0], "low": low, "high": high}
     return {name: round(value, 2) for name, value in found.items()} | {"pictures": len(errors)}
+
+
+class Control(NamedTuple):
+    """A dense run of fewer steps, about as fast as a plan, on the same held-out prompts."""
+
+    steps: int
+    psnr: float
+
+    def verdict(self, psnr: float) -> str:
+        """Which of the two is closer to the dense run of all steps, and by how much."""
+        difference = abs(psnr - self.psnr)
+        if self.psnr > psnr:
+            return f"{self.steps} dense steps are closer at that speed, by {difference:.1f} dB: take these instead."
+        return f"{self.steps} dense steps are as fast, and {difference:.1f} dB further off."
+
+
+def draw_control(drawings: Drawings, records: Records, speedup: float) -> Control | None:
+    """As many dense steps as take the time of a plan; None where that is all of them."""
+    whole = drawings.maker.plan.steps
+    steps = max(1, round(whole / speedup))
+    if steps >= whole:
+        return None
+    errors = records.measure({"picture errors, dense steps": steps}, lambda: drawings.picture_errors(None, steps))
+    return Control(steps, round(decibels(statistics.fmean(errors)), 2))

@@ -31,8 +31,7 @@ from ..measuring.subjects import denoiser_call
 from ..pipelines import EMBEDDED, check_size, denoiser, format_size, open_pipeline, weights_of
 from ..suspending import suspended
 from ..timing import measuring
-from .control import Control, draw_control
-from .drawings import Drawings, closeness, decibels
+from .drawings import Control, Drawings, closeness, decibels, draw_control
 from .goal import Goal
 from .layer_times import FACTORS, LayerTimes, layer_times, time_levels, time_plan
 from .layers import TunedLayers, fingerprint, tuned_layers

@@ -17,17 +17,11 @@ def call(name: str, *args: Any) -> None:
             errors.noted.append(error)
 
 
-def on_ui_settings(function: Callable[[], None]) -> None:
-    registered["ui_settings"].append(function)
+def registering(name: str) -> Callable[[Callable[..., None]], None]:
+    return lambda function: registered[name].append(function)
 
 
-def on_before_ui(function: Callable[[], None]) -> None:
-    registered["before_ui"].append(function)
-
-
-def on_infotext_pasted(function: Callable[[str, dict[str, Any]], None]) -> None:
-    registered["infotext_pasted"].append(function)
-
-
-def on_cfg_denoiser(function: Callable[[Any], None]) -> None:
-    registered["cfg_denoiser"].append(function)
+on_ui_settings = registering("ui_settings")
+on_before_ui = registering("before_ui")
+on_infotext_pasted = registering("infotext_pasted")
+on_cfg_denoiser = registering("cfg_denoiser")

@@ -145,7 +145,7 @@ def test_the_times_of_dense_are_those_without_the_patch():
     unet, timed = mini_unet(), []
     todome.apply(unet, Downsample(4))
     mine = contexts_on(unet)
-    unet.register_forward_pre_hook(lambda *_: timed.append([clock.reduction for clock in contexts_on(unet)]))
+    unet.register_forward_pre_hook(lambda *_: timed.append([context.clock.reduction for context in contexts_on(unet)]))
     todome.bench(unet, [(64, 64)], ["todome:2"], rounds=1, seconds=0)
     assert [one for one, _ in itertools.groupby(timed)] == [[], [Downsample(2)], []]
     assert contexts_on(unet) == mine

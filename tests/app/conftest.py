@@ -27,7 +27,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         assert process.stdout is not None
         said = process.stdout.readline().split()
         assert len(said) == 2, (folder / "log").read_text()
-        yield Pages(*said, folder)
+        yield Pages(said[0], said[1], folder)
         process.communicate(timeout=60)
         assert process.returncode == 0
         assert not list(folder.glob("todome-app-*"))

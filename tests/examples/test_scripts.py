@@ -276,11 +276,3 @@ def test_ray_serve_reads_no_more_than_a_request_needs(serving: Any, parts: list[
 
     with pytest.raises(OverflowError, match="Allowed: 10000 bytes"):
         asyncio.run(serving["read_body"](Request({"type": "http", "method": "POST"}, receive)))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:pydantic", "ignore::DeprecationWarning:ray")  # of Ray Serve
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "compare"])
-def test_help_says_how_to_call_it(run: Callable[..., str], capsys: Any, name: str):
-    with pytest.raises(SystemExit):
-        run(name, "--help")
-    assert f"python {name}.py" in capsys.readouterr().out

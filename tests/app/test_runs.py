@@ -59,7 +59,9 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    "name", ["much", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("merged", "dense"))]
+)
 def test_command_and_snippet_make_the_picture_again(name, flowers, tmp_path, monkeypatch):
     run = drawn(FORMS[name], FORMS[name].order(OFFER), flowers, Runs(tmp_path))
     file = run.result.file

@@ -61,11 +61,6 @@ def test_it_needs_nothing_but_what_everybody_can_import(name: str):
     assert not {module.split(".")[0] for module in imported} & set(SCRIPTS)
 
 
-def test_every_example_is_in_the_list():
-    listed = (EXAMPLES / "README.md").read_text()
-    assert [name for name in SCRIPTS if f"[{name}.py]({name}.py)" not in listed] == []
-
-
 def pixels(name: str) -> Any:
     with Image.open(name) as picture:
         return np.asarray(picture).astype(int)

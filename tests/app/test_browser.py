@@ -146,6 +146,7 @@ def a_run_comes_back(tab: Any) -> None:
     assert prompt(tab).input_value() == "<b>${1 + 1}</b> {{ 7 * 7 }}"
 
 
+@pytest.mark.thorough
 def test_a_tuning(visit, tmp_path):
     tab = visit(viewport=LAPTOP)
     make_it_small(tab)

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 from todome import Downsample, Merge
+<<<<<<< HEAD
 from todome.hooks.modules import contexts_on
 from todome.tools.app import previews
+=======
+from todome.hooks.modules import contexts_on
+>>>>>>> main
 from todome.tools.app.drawing import UNKNOWN, Failed, Finished, Progress, Stopped, Worker
 from todome.tools.app.form import Order
 from todome.tools.generate import Settings, Step, make_picture
@@ -131,13 +135,3 @@ def test_the_time_of_previews_is_not_counted(flowers):
     seen: list[Step] = []
     make_picture(replace(SMALL, scheduler="heun"), flowers, seen.append)
     assert [(step.done, step.steps) for step in seen] == [(done, 3) for done in range(1, 4)]
-
-
-def test_previews_are_small_pictures_of_any_latents(flowers):
-    seen: list[Step] = []
-    make_picture(replace(SMALL, size=(192, 64), steps=1), flowers, seen.append)
-    assert previews.shrink(seen[0].latents).shape[-2:] == (11, 32)
-    assert previews.decode(flowers, previews.shrink(seen[0].latents)).size == (128, 44)
-    made = previews.Previews(flowers)
-    assert made.of(seen[0]).startswith("data:image/webp;base64,")
-    assert made.of(seen[0]) == ""  # too early for another one

@@ -55,8 +55,7 @@ def test_whatever_is_sent_is_drawn_or_refused(field, value, compare):
     for settings in order.pictures():
         assert settings.size is not None
         assert max(settings.size) <= OFFER.side
-        assert settings.steps is not None
-        assert 1 <= settings.steps <= OFFER.steps
+        assert settings.steps in range(1, OFFER.steps + 1)
         assert len(settings.prompt) <= 1000
 
 

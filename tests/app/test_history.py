@@ -42,6 +42,7 @@ def pixels(path: Path | str) -> np.ndarray:
         return np.asarray(picture.convert("RGB")).astype(int)
 
 
+THOROUGH = pytest.mark.thorough
 FORMS = {
     "much": SMALL._replace(
         prompt="-o 'a' \"tulip\"\n$HOME \\ ünïcode",
@@ -59,7 +60,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", ["much", *(pytest.param(name, marks=THOROUGH) for name in ("merged", "dense"))])
 def test_command_and_snippet_make_the_picture_again(name, flowers, tmp_path, monkeypatch):
     run = drawn(FORMS[name], FORMS[name].order(OFFER), flowers, Runs(tmp_path))
     file = run.result.file

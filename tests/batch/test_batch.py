@@ -17,10 +17,11 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 from zoo import small_unet, tiny_pipeline
 
-from todome import Plan
+from todome import Downsample, Plan
 from todome.hosts import find_layers
 from todome.plan import PlannedLayer
 from todome.tools.batch.jobs import jobs_from
+from todome.tools.batch.rows import read_rows
 from todome.tools.batch.run import run_batch
 from todome.tools.commands import app
 from todome.tools.engines.here import Here
@@ -210,26 +211,18 @@ def test_shards_go_on(batch: Callable[..., Any]):
     assert not list(Path("out").rglob("*.png"))
 
 
-def test_other_batch_sizes_draw_the_same(batch: Callable[..., Any]):
+def test_other_batch_sizes_and_a_thread_for_each_device_draw_the_same(batch: Callable[..., Any], model: Path):
     """On a CPU a kernel may add up in another order for other batches: then by one step of 255 at most."""
     write_prompts(5)
     for size in (1, 2, 5):
-        assert batch("prompts.txt", "-o", f"by-{size}", "--batch", size, "--scheduler", "euler-a").exit_code == 0
-    for one, two, five in zip(*(index(f"by-{size}") for size in (1, 2, 5)), strict=True):
-        assert (one["key"], one["file"]) == (two["key"], two["file"]) == (five["key"], five["file"])
-        reference = pixels(one, "by-1").astype(int)
-        assert abs(pixels(two, "by-2") - reference).max() <= 1
-        assert abs(pixels(five, "by-5") - reference).max() <= 1
-
-
-def test_a_thread_for_each_device_draws_the_same(model: Path, tmp_path: Path):
-    base = Settings(model=str(model), size=(32, 32), steps=2, device="cpu")
-    jobs = jobs_from({i: {"prompt": f"rose number {i}"} for i in range(6)}, base)
-    for name, devices in (("one", ["cpu"]), ("two", ["cpu", "cpu"])):
-        assert run_batch(jobs, base, tmp_path / name, Here(devices)).made == 6
-    for one, two in zip(index(tmp_path / "one"), index(tmp_path / "two"), strict=True):
-        assert one["key"] == two["key"]
-        assert (pixels(one, tmp_path / "one") == pixels(two, tmp_path / "two")).all()
+        assert batch("prompts.txt", "-o", f"by-{size}", "--batch", size).exit_code == 0
+    base = Settings(model=str(model), size=(32, 32), steps=2, reduction=Downsample(2), device="cpu")
+    jobs = jobs_from(read_rows(Path("prompts.txt")), base)
+    assert run_batch(jobs, base, Path("threads"), Here(["cpu", "cpu"])).made == 5
+    for one, *others in zip(*map(index, ("by-1", "by-2", "by-5", "threads")), strict=True):
+        for other, folder in zip(others, ("by-2", "by-5", "threads"), strict=True):
+            assert (other["key"], other["file"]) == (one["key"], one["file"])
+            assert abs(pixels(other, folder) - pixels(one, "by-1").astype(int)).max() <= 1
 
 
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cpu"]])

@@ -65,21 +65,16 @@ def test_a_machine_that_drifts(capsys, drift, said):
     assert said in error
 
 
-def interrupt_at(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl+C while latents of that size are computed."""
+@pytest.mark.parametrize(("out", "kept"), [(OUT, "in speed.json"), ((), "with --out")])
+def test_interrupted(run, monkeypatch, out, kept):
     own = UNet2DConditionModel.forward
 
     def interrupted(self: Any, sample: torch.Tensor, *rest: Any, **options: Any) -> Any:
-        if sample.shape[-1] == side:
+        if sample.shape[-1] == 8:
             raise KeyboardInterrupt
         return own(self, sample, *rest, **options)
 
     monkeypatch.setattr(UNet2DConditionModel, "forward", interrupted)
-
-
-@pytest.mark.parametrize(("out", "kept"), [(OUT, "in speed.json"), ((), "with --out")])
-def test_interrupted(run, monkeypatch, out, kept):
-    interrupt_at(8, monkeypatch)
     result = run("bench", "sd15", "--size", 32, 64, *QUICK, *out)
     assert (result.exit_code, result.stdout) == (130, "")
     assert kept in result.stderr

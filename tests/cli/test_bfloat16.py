@@ -1,8 +1,6 @@
 """bfloat16 on processors that claim AMX and lack it: a sentence instead of a process that is killed."""
 
 import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -48,13 +46,3 @@ def test_other_devices_and_formats_are_not_asked_about(killed):
     assert torch_dtype("bfloat16", torch.device("cuda")) is torch.bfloat16
     assert torch_dtype("float32", CPU) is torch.float32
     assert torch_dtype("float16", CPU) is torch.float16
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-@pytest.mark.parametrize(("given", "used"), [({}, "AVX512_CORE_BF16"), ({"ONEDNN_MAX_CPU_ISA": "ALL"}, "ALL")])
-def test_make_starts_with_the_remedy(tmp_path, given, used):
-    (tmp_path / "show.mk").write_text("show:\n\t@echo $$ONEDNN_MAX_CPU_ISA\n")
-    environment = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"} | given
-    words = ["make", "--no-print-directory", "-f", "Makefile", "-f", str(tmp_path / "show.mk"), "show"]
-    root = Path(__file__).parents[2]
-    assert subprocess.check_output(words, text=True, cwd=root, env=environment) == f"{used}\n"

@@ -99,6 +99,7 @@ def the_second_computes_the_same(clip: Any, pipe: Any) -> None:
     torch.testing.assert_close(found.text_embeds, pooled, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.thorough
 def test_it_draws_reduced(opened):
     pipe = opened[2]
     pipe.set_progress_bar_config(disable=True)

@@ -1,15 +1,20 @@
-"""The command itself: how it starts, what it needs, and that `import todome` needs none of it."""
+"""The command itself: how it starts, what it needs, how words go to options; and what its page refuses to open."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+import typer
 from fresh import run_fresh
 from PIL import Image
+from typer.testing import CliRunner
 
 from todome.tools.cli import WAITING, prepare_environment
+from todome.tools.commands.words import SeveralWords
 
 WITHOUT = """
 import sys
@@ -91,3 +96,68 @@ def test_what_the_user_has_set_stays(monkeypatch, name):
     monkeypatch.setenv(name, "7")
     prepare_environment()
     assert {one: os.environ[one] for one in WAITING if one in os.environ} == {name: "7"}
+
+
+words_app = typer.Typer()
+
+
+@words_app.command(cls=SeveralWords)
+def show(
+    model: Annotated[str | None, typer.Argument()] = None,
+    *,
+    sizes: Annotated[list[str] | None, typer.Option("--sizes", "-s")] = None,
+    methods: Annotated[list[str] | None, typer.Option()] = None,
+    steps: Annotated[int, typer.Option()] = 1,
+) -> None:
+    typer.echo(f"{model} {sizes} {methods} {steps}")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("", "None None None 1"),
+        ("--sizes 512 1024 2048 --methods dense todome", "None ['512', '1024', '2048'] ['dense', 'todome'] 1"),
+        ("--sizes 512 --steps 3 --sizes 1024 2048", "None ['512', '1024', '2048'] None 3"),
+        ("--sizes=512 1024", "None ['512', '1024'] None 1"),
+        ("-s 512 1024", "None ['512', '1024'] None 1"),
+        ("folder --sizes 512 1024", "folder ['512', '1024'] None 1"),
+        ("--sizes 512 1024 -- folder", "folder ['512', '1024'] None 1"),
+        ("--sizes 512 --steps 3 folder", "folder ['512'] None 3"),
+        ("--sizes same same", "None ['same', 'same'] None 1"),
+    ],
+)
+def test_words_go_to_the_option_before_them(words, told):
+    assert CliRunner().invoke(words_app, words.split()).stdout == f"{told}\n"
+
+
+def test_an_option_without_a_word():
+    result = CliRunner().invoke(words_app, ["--steps", "3", "--sizes"])
+    assert result.exit_code == 2
+    assert "Option '--sizes' requires an argument." in result.stderr
+
+
+def test_addresses_that_cannot_be_used(refused):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"host, port=('127.0.0.1', {port}) cannot be used. Allowed: " in refused("app", "--port", port)
+    assert "host, port=('192.0.2.1', 7860) cannot be used. Allowed: " in refused("app", "--host", "192.0.2.1")
+
+
+@pytest.mark.parametrize("auth", ["ada", ":", "ada:", ":lovelace"])
+def test_a_password_that_is_none(refused, monkeypatch, auth):
+    monkeypatch.setenv("TODOME_APP_AUTH", auth)
+    assert refused("app", code=2) == "Invalid value for --auth: It is not USER:PASSWORD."
+
+
+@pytest.mark.parametrize(("option", "value"), [("max-size", 8), ("max-size", 10**6), ("max-steps", 0)])
+def test_limits_that_allow_nothing(refused, option, value):
+    assert f"{option}={value} cannot be used. Allowed: a whole number from " in refused("app", f"--{option}", value)
+
+
+def test_gradio_is_named_with_its_extra(refused, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("todome.tools.app.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    assert refused("app") == 'This needs gradio, which is missing. Install it: pip install "todome[app]"'

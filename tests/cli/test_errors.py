@@ -105,7 +105,6 @@ def test_neither_a_prompt_nor_a_picture(refused):
     ("options", "given"),
     [
         ("--factor 0.5", "factor=0.5"),
-        ("--factor 2,2,2,2", "factor=(2, 2, 2, 2)"),
         ("--ratio 0.9", "ratio=0.9"),
         ("--start 0.5 --stop 0.2", "start=0.5"),
         ("--steps 0", "steps=0"),

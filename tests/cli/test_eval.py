@@ -97,7 +97,6 @@ def test_the_tables_of_the_papers(run, opened_once, inception, table, column, me
     ("words", "told"),
     [
         ("--prompts none.txt", "prompts='none.txt' cannot be used."),
-        ("--prompts bytes.txt", "prompts='bytes.txt' cannot be used."),
         ("--prompts empty.txt", "prompts='empty.txt' cannot be used."),
         ("any", "prompts=None cannot be used."),
         ("--table sd", "table='sd' cannot be used. Allowed: tome or todo."),
@@ -106,5 +105,4 @@ def test_the_tables_of_the_papers(run, opened_once, inception, table, column, me
 )
 def test_what_cannot_be_evaluated(refused, words, told):
     Path("empty.txt").write_text("\n# nothing\n")
-    Path("bytes.txt").write_bytes(b"\xff\xfe\xff")
     assert refused("eval", *words.split()).startswith(told)

@@ -119,13 +119,10 @@ def test_a_folder_whose_weights_are_pickles(folder, tmp_path):
             open_pipeline(path, "cpu")
 
 
-def test_a_folder_of_files_names_them(tmp_path):
+def test_a_folder_of_files_names_them_and_a_file_that_is_not_there_is_no_hub_id(tmp_path):
     save_file(one("a"), tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=r"Name one of the files in it: model\.safetensors\.$"):
         find_model(str(tmp_path))
-
-
-def test_a_file_that_is_not_there_is_no_hub_id():
     with pytest.raises(ValueError, match=r"Nothing is there: check the spelling\.$"):
         find_model("models/sd15.safetensors")
 

@@ -49,6 +49,7 @@ def test_what_it_shows_was_made_by_running_all_of_it_at_its_defaults(committed: 
     assert NOTEBOOK.stat().st_size < 1_500_000
 
 
+@pytest.mark.thorough
 def test_it_runs_on_a_model_of_your_own(monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: Any):
     """As a script. In a kernel it was run for what it shows, which the tests above read."""
     for name, value in {"MODEL": str(folder), "SIZE": "32x32", "STEPS": "5", "PROMPT": "a rose"}.items():

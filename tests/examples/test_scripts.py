@@ -61,11 +61,6 @@ def test_it_needs_nothing_but_what_everybody_can_import(name: str):
     assert not {module.split(".")[0] for module in imported} & set(SCRIPTS)
 
 
-def test_every_example_is_in_the_list():
-    listed = (EXAMPLES / "README.md").read_text()
-    assert [name for name in SCRIPTS if f"[{name}.py]({name}.py)" not in listed] == []
-
-
 def pixels(name: str) -> Any:
     with Image.open(name) as picture:
         return np.asarray(picture).astype(int)
@@ -276,11 +271,3 @@ def test_ray_serve_reads_no_more_than_a_request_needs(serving: Any, parts: list[
 
     with pytest.raises(OverflowError, match="Allowed: 10000 bytes"):
         asyncio.run(serving["read_body"](Request({"type": "http", "method": "POST"}, receive)))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:pydantic", "ignore::DeprecationWarning:ray")  # of Ray Serve
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "compare"])
-def test_help_says_how_to_call_it(run: Callable[..., str], capsys: Any, name: str):
-    with pytest.raises(SystemExit):
-        run(name, "--help")
-    assert f"python {name}.py" in capsys.readouterr().out

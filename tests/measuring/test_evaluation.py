@@ -281,6 +281,7 @@ def run(tmp_path: Path, flowers: Any, lpips: Path, inception: Path) -> Any:
     return lambda real: carry_out(replace(PLAN, real=str(real)), tmp_path / "run", **files)
 
 
+@pytest.mark.thorough
 def test_fid_to_a_folder_of_real_pictures(tmp_path, run):
     (tmp_path / "real/more").mkdir(parents=True)
     for i, name in enumerate(["a.jpg", "more/b.png", "c.webp"]):
@@ -296,6 +297,7 @@ def test_fid_to_a_folder_of_real_pictures(tmp_path, run):
     assert run(tmp_path / "real").rows[0].fid == frechet_distance(made[0], REAL[:3])
 
 
+@pytest.mark.thorough
 def test_fid_to_a_file_of_features(tmp_path, run):
     save_file({"features": REAL}, tmp_path / "real.safetensors")
     found = run(tmp_path / "real.safetensors").rows[0].fid

@@ -56,11 +56,6 @@ def test_names_that_mean_nothing(name, told):
         method_named(name)
 
 
-def test_ratios_that_a_stride_cannot_merge():
-    with pytest.raises(ValueError, match=r"^ratio=0\.9 cannot be used\. Allowed: from 0 to 0\.888889 with stride"):
-        method_named("tome:0.9,stride=3")
-
-
 def test_dense_comes_first_and_none_comes_twice():
     assert [method.name for method in methods_named(["todo:2", "dense", "todo:2"])] == ["dense", "todo:2"]
 

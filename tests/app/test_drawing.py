@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 from todome import Downsample, Merge
-<<<<<<< HEAD
 from todome.hooks.modules import contexts_on
-from todome.tools.app import previews
-=======
-from todome.hooks.modules import contexts_on
->>>>>>> main
 from todome.tools.app.drawing import UNKNOWN, Failed, Finished, Progress, Stopped, Worker
 from todome.tools.app.form import Order
 from todome.tools.generate import Settings, Step, make_picture

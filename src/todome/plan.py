@@ -102,7 +102,7 @@ class Plan(Reduction):
     def is_late(self, step: int, steps: int) -> bool:
         return self.falls and step + 1e-6 >= self.switch * steps
 
-    def settings(self, layers: Sequence[Any]) -> list[Setting | None]:
+    def settings(self, layers: Sequence[Any]) -> list[Any]:
         """A network that has some of the plan's layers (a ControlNet) gets their factors; another one stays dense."""
         nets: dict[Any, dict[str, tuple[int, ...]]] = {}
         for layer in layers:

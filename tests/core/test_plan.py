@@ -184,7 +184,8 @@ def test_a_name_is_never_printed_as_it_is():
 
 def test_a_plan_cannot_be_changed():
     plan = Plan({"up.1.0": PlannedLayer(2, 2, 4096, (8,))}, measured={"psnr": 45})
-    for frozen in (plan.layers, plan.measured):
+    mappings: list[Any] = [plan.layers, plan.measured]
+    for frozen in mappings:
         with pytest.raises(TypeError, match="cannot be changed"):
             frozen["up.1.0"] = None
     assert copy.deepcopy(plan) == pickle.loads(pickle.dumps(plan)) == plan

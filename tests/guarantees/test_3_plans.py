@@ -157,17 +157,9 @@ def test_a_controlnet_has_the_factors_of_the_layers_that_it_was_copied_from():
     ]
 
 
-def one_deep_controlnet() -> ControlNetModel:
-    """As SDXL's small ones: attention only where the picture is small."""
-    blocks = {"down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D"), "block_out_channels": (8, 16)}
-    sizes = {"layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 2, "cross_attention_dim": WIDTH}
-    return lively(lambda: ControlNetModel(**blocks, **sizes, conditioning_embedding_out_channels=(8, 8)))
-
-
-def one_that_is_wider() -> ControlNetModel:
-    sizes = {"layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 2, "cross_attention_dim": WIDTH}
-    blocks = {"down_block_types": ("CrossAttnDownBlock2D",) * 2, "block_out_channels": (8, 32)}
-    return lively(lambda: ControlNetModel(**blocks, **sizes, conditioning_embedding_out_channels=(8, 8)))
+def a_controlnet(**blocks: Any) -> ControlNetModel:
+    sizes: Any = {"layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 2, "cross_attention_dim": WIDTH}
+    return lively(lambda: ControlNetModel(**sizes, **blocks, conditioning_embedding_out_channels=(8, 8)))
 
 
 def test_each_of_two_controlnets_has_its_layers():
@@ -179,7 +171,9 @@ def test_each_of_two_controlnets_has_its_layers():
 
 
 def test_a_controlnet_with_attention_further_down_has_the_levels_of_the_unet():
-    pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=one_deep_controlnet())
+    """As SDXL's small ones have it."""
+    net = a_controlnet(down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), block_out_channels=(8, 16))
+    pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=net)
     layers = {layer.name: PlannedLayer(2, 2, 64, layer.width) for layer in find_layers(pipe.unet)}
     with todome.apply(pipe, Plan(layers)):
         pass
@@ -188,7 +182,8 @@ def test_a_controlnet_with_attention_further_down_has_the_levels_of_the_unet():
 
 
 def test_a_controlnet_that_a_plan_does_not_fit_stays_dense_and_is_named():
-    pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=one_that_is_wider())
+    wider = a_controlnet(down_block_types=("CrossAttnDownBlock2D",) * 2, block_out_channels=(8, 32))
+    pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=wider)
     layers = {layer.name: PlannedLayer(2, 2, 64, layer.width) for layer in find_layers(pipe.unet)}
     with pytest.warns(UserWarning, match="ControlNetModel"):
         todome.apply(pipe, Plan(layers))

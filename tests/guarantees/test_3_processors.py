@@ -60,7 +60,8 @@ class KeepsMaps(AttnProcessor):
 
 @pytest.mark.parametrize("make", [KeepsMaps, CrossAttnStoreProcessor])
 def test_a_processor_that_reads_maps_sees_whole_ones(make):
-    unet, own = small_unet(), make()
+    unet: Any = small_unet()
+    own = make()
     layer = unet.mid_block.attentions[0].transformer_blocks[0].attn1
     layer.set_processor(own)
     todome.apply(unet, Downsample((2, 2)))
@@ -70,7 +71,7 @@ def test_a_processor_that_reads_maps_sees_whole_ones(make):
 
 
 def test_other_layers_are_reduced_beside_it():
-    unet = small_unet()
+    unet: Any = small_unet()
     unet.mid_block.attentions[0].transformer_blocks[0].attn1.set_processor(KeepsMaps())
     todome.apply(unet, Downsample((2, 2)))
     seen = image_keys(host_named("sd1"), unet)

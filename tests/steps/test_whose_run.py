@@ -189,7 +189,7 @@ def test_noise_levels_that_are_in_no_schedule_move_too():
 @pytest.mark.parametrize("form", ["view", "expanded", "in a batch"])
 def test_views_of_a_step_that_each_make_the_step(form):
     """MultiDiffusion as people write it: the scheduler is asked for a step by each view."""
-    unet, scheduler = one_level_unet(), ddim()
+    unet, scheduler = one_level_unet(), SCHEDULERS["DDIM"]()
     with todome.apply(unet, HALF, scheduler=scheduler) as patch, recording(unet, patch) as record:
         scheduler.set_timesteps(4)
         views = [noise(1, 4, SIDE, SIDE, seed=seed) for seed in range(4)]

@@ -2,6 +2,7 @@
 
 import math
 import operator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -103,7 +104,9 @@ class LayerHook(Hook):
 
     def __init__(self, layer: Any, number: int, reader: GridReader, context: Context) -> None:
         super().__init__(context)
-        self.layer, self.number, self.reader = layer, number, reader
+        # without the model: a part of it that is copied takes its hooks along, and nothing else
+        self.layer = replace(layer, root=None, net=None)
+        self.number, self.reader = number, reader
         self.memory = Memory()
         self.numbers = [number, number + context.later] if context.later else [number]
         self.graph_tables: list[Table | None] = []  # for the grid that the reader provides, now and later

@@ -34,8 +34,8 @@ class Layer:
         recomputed: The first module that sees the block's input where the block checkpoints its own inside.
     """
 
-    root: nn.Module
-    net: nn.Module
+    root: Any
+    net: Any
     block: nn.Module
     holder: Any
     grid_of: Callable[[Any], Grid]

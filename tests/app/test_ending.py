@@ -8,6 +8,7 @@ import pytest
 from asking import SMALL, events, free_port, join, started
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_it_ends_in_the_middle_of_a_run(tmp_path: Path, number: signal.Signals):
     """With an open tab, a run that is in the middle of a long step, and one that waits for it."""

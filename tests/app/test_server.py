@@ -135,6 +135,7 @@ def test_a_password(pages):
         assert tab.get(f"{url}config").status_code == 200
 
 
+@pytest.mark.thorough
 def test_a_full_queue_says_so_and_a_tab_that_leaves_makes_room(pages, flowers):
     """Whoever leaves in the middle of a drawing leaves nothing; the next one is drawn as if it were the first."""
     url, before, long = pages.open, len(pages.pictures()), SMALL._replace(width=256, height=256, steps=60, seed=9)

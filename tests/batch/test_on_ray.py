@@ -33,6 +33,7 @@ from todome.tools.pipelines import open_pipeline
 from todome.tools.tuning.drawings import Drawing, Drawings
 
 pytestmark = [
+    pytest.mark.thorough,  # a cluster takes long to come and to go
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of Ray, about itself
     pytest.mark.xdist_group("cluster"),
 ]
@@ -61,18 +62,17 @@ def wait_for_another(killed: set[int], process: Any) -> int:
     return found()[-1]
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_killed_workers_and_a_killed_driver_lose_nothing(
-    batch: Callable[..., Any], model: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, workers: int
+    batch: Callable[..., Any], model: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
 ):
     """All workers are killed, and then the driver. The pictures are those that one process draws, to the bit."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as many as here: products of matrices are added up by thread
     write_prompts(8)
     steps = ("--steps", 12, "--scheduler", "euler-a")
-    line, out = command(model, "prompts.txt", "-o", "out", "--ray", cluster, "--workers", workers, *steps), Path("out")
+    line, out = command(model, "prompts.txt", "-o", "out", "--ray", cluster, "--workers", 2, *steps), Path("out")
     killed: set[int] = set()
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        for _ in range(workers):
+        for _ in range(2):
             killed.add(worker := wait_for_another(killed, process))
             os.kill(worker, signal.SIGKILL)
         wait_for_another(killed, process)
@@ -86,13 +86,12 @@ def test_killed_workers_and_a_killed_driver_lose_nothing(
         assert ended.exit_code == 0, ended.output
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert [record["row"] for record in index()] == list(range(1, 9))
-    assert len({record["worker"] for record in index()} - {"cpu"}) > workers
+    assert len({record["worker"] for record in index()} - {"cpu"}) > 2
     for record, alone in zip(index(), index("here"), strict=True):
         assert record["key"] == alone["key"]
         assert (pixels(record) == pixels(alone, "here")).all()
 
 
-@pytest.mark.thorough
 def test_the_engine_gives_every_item_once_and_raises_what_a_worker_raises(
     cluster: str, tmp_path: Path, monkeypatch: Any
 ):
@@ -131,7 +130,6 @@ def test_numbers_of_workers_that_make_no_sense(batch: Callable[..., Any], worker
     assert result.exit_code == 2
 
 
-@pytest.mark.thorough
 def test_an_evaluation_has_the_same_table(cluster: str, tmp_path: Path, lpips: Path, inception: Path):
     """Pictures to the bit, metrics and FID to rounding."""
     plan = plan_for(prompts=["a rose", "a tulip"], methods=["todome:2"], sizes=((32, 32),), pictures=3, steps=2)
@@ -149,7 +147,6 @@ def test_an_evaluation_has_the_same_table(cluster: str, tmp_path: Path, lpips: P
     assert all(spread.about[name] == alone.about[name] for name in ("dtype", "weights"))
 
 
-@pytest.mark.thorough
 def test_a_tuning_draws_the_same(cluster: str, model: Path, monkeypatch: pytest.MonkeyPatch):
     """Errors of pictures and of latents, which are all that a tuning makes of its drawings."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -199,7 +196,6 @@ def server(cluster: str, model: Path) -> Iterator[str]:
     serve.shutdown()
 
 
-@pytest.mark.thorough
 def test_the_server_draws_each_request_with_its_own_settings(server: str, model: Path):
     """At once, with other sizes, steps and factors: each is the picture that is drawn alone."""
 

@@ -57,6 +57,7 @@ def test_interrupted(run, opened_once):
     assert "What is drawn is in a: " in result.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("default:FID is biased")
 def test_every_option_is_used(run, folder, lpips, inception):
     Path("p.txt").write_text("a")

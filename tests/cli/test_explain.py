@@ -13,6 +13,7 @@ def levels(text: str) -> list[tuple[str, ...]]:
     return re.findall(r"level \d, \d layers: (\w+) = \d+ keys(?: -> |, )(\w+); attention over them is [\d.]+%", text)
 
 
+@pytest.mark.thorough
 def test_a_pipeline_at_its_own_size(run, folder):
     Path("tiny").symlink_to(folder)
     result = run("explain", "tiny", "--device", "cpu")

@@ -36,7 +36,9 @@ def original_of(name: str) -> Any:
     return getattr(originals, name)()
 
 
-@pytest.fixture(scope="module", params=["sd1", "sd2", "sdxl"])
+@pytest.fixture(
+    scope="module", params=["sd1", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("sd2", "sdxl"))]
+)
 def opened(request: pytest.FixtureRequest, files: Path) -> tuple[str, Any, Any]:
     """Name, original module, pipeline."""
     name = request.param

@@ -61,6 +61,7 @@ def brightness(colour: str) -> float:
     return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("scheme", "width", "pages"),
     [("light", 1280, "speed/*.html"), pytest.param("dark", 390, "**/index.html", marks=pytest.mark.thorough)],

@@ -43,6 +43,7 @@ def test_ten_sizes_are_one_dynamic_graph(tracer: CompileCounterWithBackend):
     assert_same_run(outputs, outputs_of(plain, todome.apply(plain, reduction), EVEN))
 
 
+@pytest.mark.thorough
 @needs_dynamic_tables
 @pytest.mark.parametrize("reduction", [Downsample(factor=2), pytest.param(Merge(), marks=thorough)], ids=str)
 def test_ten_sizes_are_no_error_and_equal_to_eager(reduction: Any, tracer: CompileCounterWithBackend):

@@ -294,6 +294,7 @@ def test_a_failure_leaves_the_old_file(finished, tmp_path, monkeypatch):
         write_report(finished.folder, cases=0)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("page")
 def test_in_a_browser(browser, finished):
     said: list[str] = []

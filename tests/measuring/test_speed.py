@@ -156,6 +156,7 @@ def test_what_reads_from_the_device_is_not_captured(unet):
     assert timer.row("ca-tome").note == "cannot be captured: it reads from the device"
 
 
+@pytest.mark.thorough
 def test_compiled_graphs_are_counted(fresh_dynamo, monkeypatch):
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model, **options: compile(model, backend="eager", **options))

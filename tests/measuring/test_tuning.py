@@ -133,6 +133,7 @@ def test_goals(run):
         run(faster=15)
 
 
+@pytest.mark.thorough
 def test_the_same_call_again_measures_nothing(pipe, tuned, run, drawn):
     """Also in a process where the defaults of the scheduler have another order."""
     pipe.scheduler.register_to_config(_use_default_values=["steps_offset", "clip_sample"])
@@ -144,6 +145,7 @@ def test_the_same_call_again_measures_nothing(pipe, tuned, run, drawn):
     assert "latent" not in drawn  # layers are what they are, whatever the budget
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_goes_on(pipe, tuned, run, drawn, tmp_path):
     other, drawn.most = tmp_path / "other", 20
     with pytest.raises(KeyboardInterrupt):

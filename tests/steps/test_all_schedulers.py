@@ -64,6 +64,7 @@ def follows(cls: Any) -> bool:
     return callable(getattr(cls, "set_timesteps", None)) and callable(getattr(cls, "step", None))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cls", [cls for cls in CLASSES if follows(cls)], ids=lambda cls: cls.__name__)
 def test_every_scheduler_given_by_hand_sets_a_run_up(cls):
     unet, scheduler = one_level_unet(), build(cls)

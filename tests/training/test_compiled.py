@@ -56,6 +56,7 @@ def both_ways(model: Any, patch: todome.Patch) -> list[Tensor]:
     return one_after_the_other(model, patch) + one_after_the_other(model, patch, at_once=2)
 
 
+@pytest.mark.thorough
 def test_training_is_one_graph_and_equal_to_eager(counter: Any):
     eager = both_ways(*learner(Downsample(factor=2), layers=2))
     model, patch = learner(Downsample(factor=2), layers=2)

@@ -24,6 +24,8 @@ from todome.tools.metadata import settings_texts
 from todome.tools.pipelines import open_pipeline
 from todome.tools.snippets import opening_lines
 
+pytestmark = pytest.mark.xdist_group("opened")  # what they share is made once
+
 
 @functools.cache
 def open_once(path: Path) -> Any:

@@ -20,6 +20,8 @@ from runs import ITERATIONS, STAGES, logged, state_of
 from torch import Tensor
 from words import vocabulary
 
+pytestmark = pytest.mark.xdist_group("trained")  # what they share is made once
+
 
 def begun(run: Path) -> Trainer:
     """As every start of the program begins."""

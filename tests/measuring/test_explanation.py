@@ -13,6 +13,8 @@ from todome.hooks.modules import contexts_on
 from todome.tools.measuring.explanation import Explanation, LevelCost
 from todome.tools.timing import Timing
 
+pytestmark = pytest.mark.xdist_group("explained")  # what they share is made once
+
 MILLION = 1e6
 
 

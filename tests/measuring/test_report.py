@@ -26,6 +26,8 @@ from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationPlan, E
 from todome.tools.pictures import difference
 from todome.tools.pipelines import Size
 
+pytestmark = pytest.mark.xdist_group("report")  # what they share is made once
+
 SCRIPT = "a <script>alert('rose')</script> & more"
 NOISE = {"dense": 0, "todome:2": 2, "dense:20": 4, "todo:2": 8, "tome:0.5": 24}  # the closest to dense first
 SPEED = {"dense": 1.0, "todome:2": 1.24, "dense:20": 1.26, "todo:2": 1.23, "tome:0.5": 1.1}

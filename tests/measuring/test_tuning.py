@@ -31,6 +31,8 @@ from todome.tools.tuning.records import FILE
 from todome.tools.tuning.search import Trial
 from todome.tools.tuning.tuner import Tuner, carry_out, check_denoiser, measured_of, prompts_apart
 
+pytestmark = pytest.mark.xdist_group("tuned")  # what they share is made once
+
 
 class Asked(list[str]):
     """What a pipeline was asked for, each time: latents or pictures. It can be interrupted after so many."""

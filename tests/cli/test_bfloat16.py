@@ -20,6 +20,7 @@ def killed(monkeypatch):
     monkeypatch.setattr("todome.tools.devices.PRODUCT", KILLED)
 
 
+@pytest.mark.thorough
 def test_a_product_in_bfloat16_is_tried_in_a_process_of_its_own(monkeypatch):
     assert torch_dtype("bfloat16", CPU) is torch.bfloat16
     monkeypatch.setattr(sys, "executable", "/no/such/python")  # the answer is remembered

@@ -76,6 +76,7 @@ def test_every_option_is_used(run, folder, lpips, inception):
     assert all(row.closeness.lpips for row in found.rows if not row.is_dense)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("default:FID is biased")
 @pytest.mark.parametrize(
     ("table", "column", "methods"),

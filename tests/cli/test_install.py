@@ -174,7 +174,7 @@ except ImportError as error:
 """
 
 
-@pytest.mark.parametrize("link", [False, pytest.param(True, marks=LINKS)])
+@pytest.mark.parametrize("link", [False, pytest.param(True, marks=[LINKS, pytest.mark.thorough])])
 def test_the_copy_is_the_core_and_works_alone(hosts, link):
     folder = install(COMFYUI, hosts / "comfyui", link)
     done = run_fresh(ALONE.format(vendor=str(folder / "vendor")))

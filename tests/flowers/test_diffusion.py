@@ -38,6 +38,7 @@ def train_until(trainer: Trainer, photos: Path, iteration: float, monkeypatch: p
     trainer.save()
 
 
+@pytest.mark.thorough
 def test_it_goes_on_where_it_was_cut_and_nothing_is_lost(run, photos, monkeypatch):
     first = begun(run)
     untrained = [p.detach().clone() for p in first.parameters]

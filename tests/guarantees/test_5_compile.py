@@ -110,6 +110,7 @@ def test_other_hosts_are_one_graph_too(host: Host, reduction: Any, tracer: Compi
     assert_same_run(outputs, eager)
 
 
+@pytest.mark.thorough
 @both
 def test_a_second_size_compiles_once_more_and_never_again(reduction: Any, tracer: CompileCounterWithBackend):
     model = mini_unet()

@@ -262,6 +262,7 @@ def features_of(folder: Path, method: str) -> torch.Tensor:
     return load_file(features_path(folder, SIZE, method))["features"]
 
 
+@pytest.mark.thorough
 def test_fid_to_dense(folder, again, inception):
     with pytest.warns(UserWarning, match="compare it only between sets of 3"):
         dense, reduced = again(fid=True, inception=inception).rows

@@ -168,6 +168,7 @@ def test_where_nothing_changes_a_picture_the_fastest_is_taken():
     assert best.choices == dict.fromkeys(NAMES, (4, 4))
 
 
+@pytest.mark.thorough
 @given(st.floats(0.7, 1.5), st.floats(-1, 1), st.floats(0, 0.5), st.floats(-4, 4), st.floats(20, 60))
 @settings(deadline=None, max_examples=12)
 def test_a_budget_is_kept_and_used(power: float, scale: float, noise: float, apart: float, keep: float):

@@ -54,7 +54,8 @@ def main() -> None:
             times.append(seconds(*case, options.steps))
     middle = {case: round(median(times), 2) for case, times in found.items()}
     rows = [{"threads": way, "alone": middle[way, 0], "beside": middle[way, LOOPS]} for way in WAITING]
-    facts = {"cores": os.cpu_count(), "loops": LOOPS, "steps": options.steps, "rounds": options.rounds}
+    command = f"benchmarks/beside.py --steps {options.steps} --rounds {options.rounds}"
+    facts = {"cores": os.cpu_count(), "loops": LOOPS, "command": command}
     write_json(options.out, {"about": about(torch.device("cpu"), "diffusers") | facts, "rows": rows})
     print(*rows, sep="\n")
 

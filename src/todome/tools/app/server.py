@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ HERE = Path(__file__).parent
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif")
 PAPER, NIGHT = "#fbfaf7", "#151614"  # as in look.css, which has the other colours
 MONO = ("ui-monospace", "SFMono-Regular", "Consolas", "Liberation Mono", "monospace")
+CLOSE_SECONDS = 2.0  # how long connections are given to end
 PREFIX = "todome-app-"  # of the temporary folder
 WAITING = 8  # runs that may wait while another one is drawn
 MAX_BODY = 2**16 + 2 * UPLOAD * 4 // 3  # bytes: prompts and numbers; a picture and its mask in base64
@@ -83,9 +85,21 @@ def serve_page(pipe: Any, offer: Offer, address: Address) -> Iterator[str]:
         finally:
             for session in list(worker.jobs):
                 worker.stop(session)
-            for connection in list(page.server.server_state.connections):  # gradio would wait for tabs that are open
+            close(page)
+
+
+def close(page: gr.Blocks) -> None:
+    """Ends the server together with the connections that tabs hold open, and open anew: gradio would wait for them."""
+    server: Any = page.server
+    page.server = None  # pyright: ignore[reportAttributeAccessIssue]
+    page.close(verbose=False)
+    server.should_exit = True
+    patience = time.monotonic() + CLOSE_SECONDS
+    while server.thread.is_alive() and time.monotonic() < patience:
+        for connection in list(server.server_state.connections):
+            with suppress(RuntimeError):  # the loop of the server has just ended
                 connection.loop.call_soon_threadsafe(connection.transport.abort)
-            page.close(verbose=False)
+        server.thread.join(0.05)
 
 
 def check_free(address: Address) -> None:

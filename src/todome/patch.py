@@ -3,17 +3,18 @@
 import functools
 import warnings
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from .errors import invalid_value
-from .hooks.modules import Context, Detached, contexts_on, detach, unwrapped
+from .hooks.modules import Context, Detached, close_all, contexts_on, detach, unwrapped
 from .hooks.state import ThreadState
 from .reductions import Downsample, Level, Merge, Reduction, layer_table
 from .steps.clock import Clock
-from .steps.runs import Runs, can_be_followed, living
+from .steps.runs import Runs, can_be_followed
 from .tokens.tables import TableCache
 
 
@@ -42,9 +43,7 @@ def apply(target: Any, reduction: Reduction | None = None, *, scheduler: Any = N
 
 def remove(target: Any) -> None:
     """Removes the patch of a model. Without a patch it does nothing."""
-    for model in denoisers(target):
-        for context in contexts_on(model):
-            detach(context, model)
+    take_off(denoisers(target))
 
 
 class Patch:
@@ -61,7 +60,7 @@ class Patch:
         self.models = list(dict.fromkeys(layer.root for layer in self._layers))
         self._settings = reduction.settings(self._layers)
         self._check()
-        self._tables = TableCache(functools.partial(layer_table, reduction, self._settings))
+        self._tables = TableCache(functools.partial(layer_table, reduction))
         self._replaced: list[Detached] = []
         self.clock = self._new_clock(target, scheduler)
         self._add_hooks()
@@ -71,17 +70,18 @@ class Patch:
     def _check(self) -> None:
         """Refuses what could not work, before anything is changed."""
         if not isinstance(self.reduction, Merge):
-            for layer, setting in zip(self._layers, self._settings, strict=False):
-                if setting is not None:
+            for layer, settings in zip(self._layers, self._settings, strict=True):
+                if settings is not None:
                     layer.check(layer.attention)
 
     def _new_clock(self, target: Any, scheduler: Any) -> Clock:
         clock = Clock(self.reduction)
         runs = clock.runs
-        for model in self.models:
-            for old in contexts_on(model):
-                runs.inherit(old.clock.runs)
-                self._replaced.append(detach(old, model))
+        old = [(context, model) for model in self.models for context in contexts_on(model)]
+        close_all(context for context, _ in old)
+        for context, model in old:
+            runs.inherit(context.clock.runs)
+            self._replaced.append(detach(context, model))
         if is_pipeline(target):
             runs.follow_pipeline(target)
         if scheduler is not None:
@@ -92,11 +92,9 @@ class Patch:
 
     def _models_of(self, runs: Runs) -> dict[int, list[weakref.ref[nn.Module]]]:
         """The models of the patch that each pipeline has whose runs are followed."""
-        pipelines = list(living(runs.pipelines))
-        parts = {id(pipeline): denoisers(pipeline) for pipeline in pipelines}
         return {
-            key: [weakref.ref(model) for model in self.models if any(model is part for part in found)]
-            for key, found in parts.items()
+            key: [weakref.ref(model) for model in self.models if any(model is part for part in denoisers(pipeline))]
+            for key, pipeline in list(runs.pipelines.items())
         }
 
     def _add_hooks(self) -> None:
@@ -108,14 +106,13 @@ class Patch:
         hook = MergedTokens if isinstance(self.reduction, Merge) else KeptKeys
         state, said = ThreadState(), set()
         for model in self.models:
-            later = len(self._layers) if len(self._settings) > len(self._layers) else 0
-            context = Context(self.clock, self._tables, state, said, later)
+            context = Context(self.clock, self._tables, state, said)
             readers: dict[nn.Module, GridReader] = {}
-            for number, layer in enumerate(self._layers):
-                if layer.root is model and self._settings[number] is not None:
+            for number, (layer, settings) in enumerate(zip(self._layers, self._settings, strict=True)):
+                if layer.root is model and settings is not None:
                     if layer.holder not in readers:
                         readers[layer.holder] = GridReader(layer, context)
-                    hook(layer, number, readers[layer.holder], context)
+                    hook(layer, number, settings, readers[layer.holder], context)
             RootHook(model, list(readers.values()), context)
 
     def at(self, step: int, steps: int) -> None:
@@ -145,10 +142,7 @@ class Patch:
 
     def remove(self) -> None:
         """Restores the model as it was. Does nothing if the patch was already replaced or removed."""
-        for model in self.models:
-            for context in contexts_on(model):
-                if context.clock is self.clock:
-                    detach(context, model)
+        take_off(self.models, self.clock)
 
     def __enter__(self) -> "Patch":
         return self
@@ -171,7 +165,7 @@ class Patch:
         if not settings:
             return Level(level, len(numbers), None, {})
         grids = sorted(set(self._tables.grids_of(numbers, self._has_graphs())), reverse=True)
-        kept = {grid: sum(self.reduction.kept_count(grid, s) for s in settings) // len(settings) for grid in grids}
+        kept = {grid: sum(self.reduction.kept_count(grid, s[0]) for s in settings) // len(settings) for grid in grids}
         return Level(level, len(numbers), self.reduction.summary(settings), kept)
 
     def _has_graphs(self) -> bool:
@@ -184,6 +178,14 @@ class Patch:
         lines = [f"  {self.reduction.describe(level)}" for level in self.levels]
         off = "" if self.is_on else " (removed, or replaced by another patch)"
         return "\n".join([f"{self.reduction} on {names}, {window}{off}", *lines])
+
+
+def take_off(models: Sequence[nn.Module], clock: Clock | None = None) -> None:
+    """Takes the patch with this clock off some models, or whatever patch they have."""
+    found = [(context, model) for model in models for context in contexts_on(model) if clock in (None, context.clock)]
+    close_all(context for context, _ in found)
+    for context, model in found:
+        detach(context, model)
 
 
 def models_in(target: Any) -> list[nn.Module]:

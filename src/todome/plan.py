@@ -34,7 +34,6 @@ class Setting(NamedTuple):
 
     factor: float
     tokens: int
-    later: float  # the factor from the switch on
 
     def factor_on(self, grid: Grid) -> float:
         """About as many keys are left of any grid as were left of the one that was measured."""
@@ -114,9 +113,13 @@ class Plan(Reduction):
             warnings.warn(
                 f"This plan is for another model than the {type(net).__name__}: it stays dense.", stacklevel=5
             )
-        planned = [self.layers[layer.name] if layer.net in fitting else None for layer in layers]
-        later = [layer and Setting(layer.later, layer.tokens, layer.later) for layer in planned] if self.falls else []
-        return [layer and Setting(layer.factor, layer.tokens, layer.later) for layer in planned] + later
+        return [self.parts(layer.name) if layer.net in fitting else None for layer in layers]
+
+    def parts(self, name: str) -> tuple[Setting, ...]:
+        """The setting of a layer, and that from the switch on where there is one."""
+        layer = self.layers[name]
+        factors = (layer.factor, layer.later) if self.falls else (layer.factor,)
+        return tuple(Setting(factor, layer.tokens) for factor in factors)
 
     def part(self, late: bool) -> "Plan":
         """The plan as it is before its switch, or after it, for a whole run."""
@@ -151,9 +154,9 @@ class Plan(Reduction):
             )
         return downsampling_table(grid, setting.factor_on(grid), "dither", seed)
 
-    def summary(self, settings: Sequence[Setting]) -> str:
-        now, later = (factor_list([getattr(one, name) for one in settings]) for name in ("factor", "later"))
-        return f"{now} (from {self.switch:.0%} on {later})" if self.falls and later != now else now
+    def summary(self, settings: Sequence[tuple[Setting, ...]]) -> str:
+        now, later = (factor_list([parts[i].factor for parts in settings]) for i in (0, -1))
+        return f"{now} (from {self.switch:.0%} on {later})" if later != now else now
 
     def describe(self, level: Level) -> str:
         differ = level.grids and "," in level.setting

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 from .errors import invalid_value
 from .tokens.grid import Grid, Phase, RowTable, downsampling_table, kept_count, smallest_factor
 from .tokens.matching import MatchTable, matching_table
-from .tokens.tables import Table
+from .tokens.tables import Key, Table
 
 AUTO_KEYS = 4096  # "auto" leaves at most this many keys: what SD 1.x has at 512 px, where attention is cheap
 
@@ -76,7 +76,7 @@ class Reduction(ABC):
 
     @abstractmethod
     def settings(self, layers: Sequence[Any]) -> list[Any]:
-        """The setting of each layer of a model, None where it stays dense; then, if there are any, those of later."""
+        """The setting of each layer in each part of a run, of which most have one; None for a layer that stays dense."""
 
     @abstractmethod
     def kept_count(self, grid: Grid, setting: Any) -> int:
@@ -103,7 +103,7 @@ class Reduction(ABC):
 
     def summary(self, settings: Sequence[Any]) -> Any:
         """The settings of the layers of one level, for people."""
-        return settings[0]
+        return settings[0][0]
 
     def describe(self, level: Level) -> str:
         """A line about one level, for people."""
@@ -137,7 +137,7 @@ class LevelReduction(Reduction):
 
     def settings(self, layers: Sequence[Any]) -> list[Any]:
         levels = self.levels(max(layer.level for layer in layers))
-        return [levels.get(layer.level) for layer in layers]
+        return [(levels[layer.level],) if layer.level in levels else None for layer in layers]
 
 
 @dataclass(frozen=True)
@@ -316,12 +316,12 @@ def stateless_randint(seed: int, step: int) -> int:
     return random.Random(f"{seed}/{step}").getrandbits(31)
 
 
-def layer_table(reduction: Reduction, settings: Sequence[Any], number: int, grid: Grid) -> Table | None:
-    """The table of a layer, by its number among all layers of a model; None where all of its tokens stay.
+def layer_table(reduction: Reduction, key: Key, grid: Grid) -> Table | None:
+    """The table of a layer with a setting; None where all of its tokens stay.
 
     Its seed is its own: both halves of a guided batch keep the same rows, two layers do not.
     """
-    if reduction.kept_count(grid, settings[number]) == math.prod(grid):
+    number, setting = key
+    if reduction.kept_count(grid, setting) == math.prod(grid):
         return None
-    layer = number % (len(settings) // 2) if reduction.falls else number  # the same one, now and later
-    return reduction.build_table(grid, settings[number], stateless_randint(reduction.seed, layer))
+    return reduction.build_table(grid, setting, stateless_randint(reduction.seed, number))

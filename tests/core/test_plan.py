@@ -49,13 +49,17 @@ def test_many_threads_save_a_plan_in_one_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
+def factors_of(plan: Plan) -> list[list[float]]:
+    return [[setting.factor for setting in parts] for parts in plan.settings(MODEL)]
+
+
 def test_the_factor_falls_at_the_switch_and_only_where_there_is_another():
     plan = Plan(LAYERS, switch=0.3)
     assert plan.falls
     assert plan.windowed
     assert [plan.is_late(step, 10) for step in range(10)] == [False] * 3 + [True] * 7
-    assert [one.factor for one in plan.settings(MODEL)] == [2, 4, 2, 2]  # those of now come before those of later
-    assert [one.factor for one in Plan(LAYERS).settings(MODEL)] == [2, 4]
+    assert factors_of(plan) == [[2, 2], [4, 2]]  # that of now comes before that of later
+    assert factors_of(Plan(LAYERS)) == [[2], [4]]
     flat = Plan({"up.1.0": PlannedLayer(2, 2, 64, (8,))}, switch=0.3)
     assert not flat.falls
     assert not flat.windowed
@@ -64,7 +68,7 @@ def test_the_factor_falls_at_the_switch_and_only_where_there_is_another():
 
 def test_another_size_is_left_with_as_many_keys_and_says_so():
     plan = Plan(LAYERS)
-    first, second = plan.settings(MODEL)
+    (first,), (second,) = plan.settings(MODEL)
     assert plan.kept_count((64, 64), first) == 1024
     assert plan.kept_count((64, 64), second) == 256
     assert plan.kept_count((128, 128), first) == 1024

@@ -15,7 +15,19 @@ from accelerate.hooks import remove_hook_from_submodules
 from diffusers import StableDiffusionControlNetPipeline
 from promises import hook_tables, snapshot
 from torch import Tensor, nn
-from zoo import SIDE, controlnet, draw, noise, one_level_unet, run, small_unet, text, tiny_pipeline, unet_inputs
+from zoo import (
+    SIDE,
+    controlnet,
+    controlnet_inputs,
+    draw,
+    noise,
+    one_level_unet,
+    run,
+    small_unet,
+    text,
+    tiny_pipeline,
+    unet_inputs,
+)
 
 import todome
 from todome import Downsample, Merge
@@ -180,6 +192,28 @@ def test_a_patch_goes_after_the_call_that_another_thread_makes(change: Any):
         assert drawing.result(30).equal(expected)
         changing.result(30)
     assert not run(unet, **unet_inputs()).equal(expected)
+
+
+@pytest.mark.parametrize("change", [todome.remove, todome.apply])
+def test_a_patch_that_cannot_go_stays_as_a_whole(monkeypatch: pytest.MonkeyPatch, change: Any):
+    """On the UNet too, while another thread computes the ControlNet for too long."""
+    monkeypatch.setattr("todome.hooks.modules.PATIENCE", 0.1)
+    pipeline, inside, go_on = with_controlnet(controlnet()), threading.Event(), threading.Event()
+    patch = todome.apply(pipeline, Downsample(2))
+    expected = drawn(pipeline)
+    pause = pipeline.controlnet.conv_in.register_forward_pre_hook(lambda *_: (inside.set(), go_on.wait(30)) and None)
+    with ThreadPoolExecutor(1) as pool:
+        computing = pool.submit(pipeline.controlnet, **controlnet_inputs())
+        assert inside.wait(30)
+        with pytest.raises(RuntimeError, match="while another thread computes"):
+            change(pipeline)
+        go_on.set()
+        computing.result(30)
+    pause.remove()
+    assert patch.is_on
+    assert drawn(pipeline).equal(expected)
+    patch.remove()
+    assert not {"step", "set_timesteps"} & vars(pipeline.scheduler).keys()
 
 
 def test_a_thread_that_dies_in_a_compiled_call_holds_up_nobody():

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..steps.clock import Call
 from ..tokens.grid import Grid
-from ..tokens.tables import Table
+from ..tokens.tables import Key, Table
 from .checkpointing import Memory, is_recomputing
 from .compiling import assume_constant_result, is_compiling, outside_graphs, real_tensors, stays_eager
 from .modules import Context, Hook, add_pre_hook, first
@@ -60,7 +60,7 @@ class GridReader(Hook):
         """Puts the tables for this grid where graphs find them."""
         if (grid, device) != self.provided:
             for layer in self.layers:
-                layer.graph_tables = [self.context.tables.prepare(n, grid, device).by_layer[n] for n in layer.numbers]
+                layer.graph_tables = [self.context.tables.prepare(key, grid, device).by_key[key] for key in layer.keys]
             self.provided, self.graph_grid = (grid, device), torch.empty((), device=device).expand(grid)
 
     def expect(self, latents: Tensor) -> None:
@@ -91,7 +91,7 @@ class GridReader(Hook):
         """Runs while a graph is traced, and never again: no graph contains the building of a table."""
         with real_tensors():
             for layer in self.layers:
-                found = [self.context.tables.find(n, grid, device, pin=True) for n in layer.numbers]
+                found = [self.context.tables.find(key, grid, device, pin=True) for key in layer.keys]
                 layer.own_tables[grid] = found
         return True
 
@@ -102,13 +102,14 @@ class GridReader(Hook):
 class LayerHook(Hook):
     """Base of the hooks that reduce the tokens of one layer."""
 
-    def __init__(self, layer: Any, number: int, reader: GridReader, context: Context) -> None:
+    def __init__(
+        self, layer: Any, number: int, settings: tuple[Any, ...], reader: GridReader, context: Context
+    ) -> None:
         super().__init__(context)
         # without the model: a part of it that is copied takes its hooks along, and nothing else
         self.layer = replace(layer, root=None, net=None)
-        self.number, self.reader = number, reader
+        self.keys, self.reader = [(number, setting) for setting in settings], reader
         self.memory = Memory()
-        self.numbers = [number, number + context.later] if context.later else [number]
         self.graph_tables: list[Table | None] = []  # for the grid that the reader provides, now and later
         self.own_tables: dict[Grid, list[Table | None]] = {}  # for graphs that cannot use them
         reader.layers.append(self)
@@ -148,9 +149,9 @@ class LayerHook(Hook):
             tables = self.graph_tables if grid is not None and tokens == grid.numel() else None
         return None if tables is None else tables[-1] if self.context.inputs.late else tables[0]
 
-    def number_for(self, call: Call) -> int:
-        """Its number among the settings that hold in this call."""
-        return self.numbers[-1] if call.late else self.number
+    def key_for(self, call: Call) -> Key:
+        """What its table in this call is found by."""
+        return self.keys[-1] if call.late else self.keys[0]
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"graph_tables": [], "own_tables": {}}

@@ -81,7 +81,7 @@ class KeptKeys(LayerHook):
         if block is None or not block.call.active or self.needs_all:
             return None
         grid = block.grid if x.shape[1] == block.tokens else self.tiles_of(x, block)
-        table = None if grid is None else context.tables.find(self.number_for(block.call), grid, x.device, capturing)
+        table = None if grid is None else context.tables.find(self.key_for(block.call), grid, x.device, capturing)
         return kept_rows(table, context.phase_for(block.call, x.device)) if isinstance(table, RowTable) else None
 
     def tiles_of(self, x: Tensor, block: BlockCall) -> Grid | None:

@@ -60,7 +60,9 @@ class MergedTokens(LayerHook):
         block = self.context.state.block
         if block is None or not block.call.active or x.shape[1] != block.tokens:
             return None
-        table = self.context.tables.find(self.number, block.grid, x.device, pin=self.context.state.capturing)
+        table = self.context.tables.find(
+            self.key_for(block.call), block.grid, x.device, pin=self.context.state.capturing
+        )
         phase = self.context.phase_for(block.call, x.device)
         return match(x, table, phase) if isinstance(table, MatchTable) else None
 

@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -13,8 +13,6 @@ from ..tokens.tables import TableCache
 from .state import PHASE, GraphInputs, ThreadState
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-
-
 PATIENCE = 60.0  # seconds for calls that other threads make to end, before a patch is taken off
 
 
@@ -26,11 +24,10 @@ class Context:
         tables: Which rows are kept, by layer and grid.
         state: Of the calls that are being made, by thread.
         said: Which warnings were given.
-        later: How much higher a layer's number is among the settings of later, where there are any.
     """
 
-    def __init__(self, clock: Clock, tables: TableCache, state: ThreadState, said: set[str], later: int = 0) -> None:
-        self.clock, self.tables, self.state, self.said, self.later = clock, tables, state, said, later
+    def __init__(self, clock: Clock, tables: TableCache, state: ThreadState, said: set[str]) -> None:
+        self.clock, self.tables, self.state, self.said = clock, tables, state, said
         self.inputs = GraphInputs()
         self.join()
 
@@ -54,22 +51,18 @@ class Context:
             self.calling.discard(threading.current_thread())
             self.ended.notify_all()
 
-    def wait_for_calls(self) -> None:
+    def close(self) -> bool:
         """Waits until no other thread is in the middle of a call; new calls are dense from now on."""
         self.is_closing = True
         with self.ended:
-            if not self.ended.wait_for(lambda: not self.others_calling(), PATIENCE):
-                self.is_closing = False
-                raise RuntimeError(
-                    "The patch cannot be changed while another thread computes a call of the model: wait for it."
-                )
+            return self.ended.wait_for(lambda: not self.others_calling(), PATIENCE)
 
     def others_calling(self) -> bool:
         mine = threading.current_thread()
         return any(thread is not mine and thread.is_alive() for thread in self.calling)
 
     def __getstate__(self) -> dict[str, Any]:
-        shared = ("clock", "tables", "state", "said", "later", "inputs")
+        shared = ("clock", "tables", "state", "said", "inputs")
         return {name: getattr(self, name) for name in shared}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -162,9 +155,17 @@ def contexts_on(target: nn.Module) -> list[Context]:
     return list({id(hook.owner.context): hook.owner.context for hook in our_hooks(target)}.values())
 
 
+def close_all(contexts: Iterable[Context]) -> None:
+    """Has patches ready to be taken off: all of them, or none where another thread computes a call for too long."""
+    closing = list(contexts)
+    if not all(context.close() for context in closing):
+        for context in closing:
+            context.is_closing = False
+        raise RuntimeError("The patch cannot be changed while another thread computes a call: wait for its end.")
+
+
 def detach(context: Context, target: nn.Module) -> Detached:
     """Takes off every hook of a patch on one model, which may reach beyond the target that it was found in."""
-    context.wait_for_calls()
     root = None if context.root is None else context.root()
     entries = []
     for part in (target, *filter(None, [root])):

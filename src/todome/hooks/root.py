@@ -72,7 +72,7 @@ class RootHook(Hook):
         state.call = self.memory.choose(latents, lambda: self.next_call(timestep, capturing), state.training)
         if not self.context.begin_call():
             state.call = state.call._replace(active=False)
-        state.in_model, state.recomputed_holder, state.capturing = True, None, capturing
+        state.recomputed_holder, state.capturing = None, capturing
         self.context.inputs.begin_call(state.call, latents.device)
         self.adopt(module)
         self.expect(latents)
@@ -96,7 +96,7 @@ class RootHook(Hook):
 
     @outside_graphs
     def end_call(self, succeeded: bool) -> None:
-        self.context.state.in_model, self.context.state.call = False, None
+        self.context.state.call = None
         self.context.inputs.calls.release()
         self.context.end_call()
         if succeeded:

@@ -31,14 +31,17 @@ class ThreadState(threading.local):
     """State of the call that this thread computes. A copy of it is an empty one."""
 
     def __init__(self) -> None:
-        self.call: Call | None = None  # of the model that was called last
-        self.in_model = False  # whether that model is still being computed
+        self.call: Call | None = None  # of the model that is being computed
         self.training = False  # whether it was called with gradients
         self.capturing = False  # whether into a CUDA graph
         self.recomputed_holder: Any = None  # the reader of a holder that a backward pass computes as a whole
         self.block: BlockCall | None = None  # of the layers that are being computed
         self.matching: Matching | None = None  # of the block that is being computed
         self.merging = False  # whether the part that is being computed was given merged tokens
+
+    @property
+    def in_model(self) -> bool:
+        return self.call is not None
 
     @property
     def is_inference(self) -> bool:

@@ -69,7 +69,7 @@ class PatchedLayer(NamedTuple):
     number: int
     level: int
     scale: int
-    setting: Any
+    settings: tuple[Any, ...]  # in each part of a run
 
 
 class AttentionPatch:
@@ -83,9 +83,8 @@ class AttentionPatch:
     ) -> None:
         check_parts(reduction)
         self.reduction, self.tell = reduction, tell
-        found, settings = patched_layers(reduction, diffusion_model)
-        self.layers, self.count = found, len(settings) // (1 + reduction.falls)
-        self.tables = TableCache(functools.partial(layer_table, reduction, settings))
+        self.layers = patched_layers(reduction, diffusion_model)
+        self.tables = TableCache(functools.partial(layer_table, reduction))
         self.clock = SigmaClock(reduction, window)
         self.said: dict[tuple[int, Grid], int] = {}  # in which run the user was last told of a grid of a level
         self.matching: Matching | None = None
@@ -105,7 +104,8 @@ class AttentionPatch:
         whole = all(x.shape[:2] == (batch, math.prod(grid)) for x in tokens)
         if not self.clock.active or not whole:
             return q, k, v
-        table = self.tables.find(layer.number + self.clock.late * self.count, grid, q.device)
+        setting = layer.settings[-1] if self.clock.late else layer.settings[0]
+        table = self.tables.find((layer.number, setting), grid, q.device)
         self._say_once(layer, grid)
         return (q, k, v) if table is None else self._reduced(q, k, v, table)
 
@@ -129,8 +129,8 @@ class AttentionPatch:
             return
         self.said = {known: run for known, run in self.said.items() if run == self.clock.run}
         self.said[layer.level, grid] = self.clock.run
-        settings = [other.setting for other in self.layers.values() if other.level == layer.level]
-        kept = sum(self.reduction.kept_count(grid, setting) for setting in settings) // len(settings)
+        settings = [other.settings for other in self.layers.values() if other.level == layer.level]
+        kept = sum(self.reduction.kept_count(grid, setting) for setting, *_ in settings) // len(settings)
         self.tell(Level(layer.level, len(settings), self.reduction.summary(settings), {grid: kept}))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -152,20 +152,19 @@ def check_parts(reduction: Reduction) -> None:
         raise invalid_value("(attention, cross_attention, feed_forward)", parts, allowed, "Leave all three out")
 
 
-def patched_layers(reduction: Reduction, diffusion_model: nn.Module) -> tuple[dict[Place, PatchedLayer], list[Any]]:
-    """The layers whose level has a setting, and the settings of all, numbered as todome.apply numbers them."""
+def patched_layers(reduction: Reduction, diffusion_model: nn.Module) -> dict[Place, PatchedLayer]:
+    """The layers whose level has a setting, numbered as todome.apply numbers them."""
     model = unwrapped(diffusion_model)
     names = stage_names(model)
     layers = [layer for layer in find_layers(model) if layer.holder in names]
     if not layers:
         refuse(model)
-    settings = reduction.settings(layers)
     found: dict[Place, PatchedLayer] = {}
-    for number, layer in enumerate(layers):
-        if settings[number] is not None:
+    for number, (layer, settings) in enumerate(zip(layers, reduction.settings(layers), strict=True)):
+        if settings is not None:
             place = (*names[layer.holder], [*map(unwrapped, layer.holder.transformer_blocks)].index(layer.block))
-            found[place] = PatchedLayer(number, layer.level, layer.scale, settings[number])
-    return found, settings
+            found[place] = PatchedLayer(number, layer.level, layer.scale, settings)
+    return found
 
 
 def refuse(model: nn.Module) -> None:

@@ -13,11 +13,12 @@ to, where something better does. In this order:
 import copy
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 from .run import FallingTimestep, Position, Run, first_number
-from .schedule import place_of_value, place_of_view
+from .schedule import place_of_view
 from .scheduler import follow, is_set_up, schedule_length, unfollow, watch_of
 
 
@@ -42,8 +43,9 @@ class Runs:
 
     def forget_everyone(self) -> None:
         self.here = Here()
-        self.schedulers: dict[int, weakref.ref[Any]] = {}
-        self.pipelines: dict[int, weakref.ref[Any]] = {}
+        # by identity: not every scheduler can be hashed
+        self.schedulers: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self.pipelines: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
     # Whose run it is
 
@@ -69,7 +71,7 @@ class Runs:
         return said.position if said is not None and said.is_under_way else None
 
     def by_view(self, timestep: Any) -> Position | None:
-        for scheduler in living(self.schedulers):
+        for scheduler in list(self.schedulers.values()):
             place = place_of_view(getattr(scheduler, "timesteps", None), timestep)
             if place is not None:
                 run = run_of(scheduler)
@@ -80,16 +82,13 @@ class Runs:
         return None
 
     def by_scheduler(self, timestep: Any) -> Position | None:
-        """Of a copied timestep: the steps of the scheduler are counted, or the timestep falls where it makes none."""
+        """Of a copied timestep: the steps of the scheduler are counted; where it makes none, the timestep falls."""
         scheduler = self.scheduler_here(also_done=self.restarts)
         if scheduler is None:
             return None
         run = run_of(scheduler)
         if not run.is_under_way:
             run.begin(run.timesteps)
-        place = place_of_value(scheduler.timesteps, timestep, run.index)
-        if place is not None:
-            return run.enter(place)
         if timestep is not None and not run.is_stepped:
             run.index = min(run.falling.advance(first_number(timestep)), run.timesteps - 1)
         return run.position
@@ -99,7 +98,7 @@ class Runs:
         own = None if self.here.scheduler is None else self.here.scheduler()
         if own is not None:
             return own if run_of(own).is_under_way or (also_done and run_of(own).timesteps) else None
-        found = [scheduler for scheduler in living(self.schedulers) if run_of(scheduler).is_under_way]
+        found = [scheduler for scheduler in list(self.schedulers.values()) if run_of(scheduler).is_under_way]
         return found[0] if len(found) == 1 else None
 
     # Who is followed
@@ -116,37 +115,37 @@ class Runs:
 
     def follow_pipeline(self, pipeline: Any) -> None:
         """Follows whatever schedulers the pipeline has at the time, also after one was swapped."""
-        remember(self.pipelines, pipeline)
+        self.pipelines[id(pipeline)] = pipeline
         for scheduler in schedulers_of(pipeline):
             self.follow(scheduler, joins=is_set_up(scheduler))
 
     def follow_swapped_schedulers(self) -> None:
-        for pipeline in living(self.pipelines):
+        for pipeline in list(self.pipelines.values()):
             for scheduler in schedulers_of(pipeline):
                 if id(scheduler) not in self.schedulers:
                     self.here.said = None
                     self.follow(scheduler, joins=self.scheduler_here() is None)
 
     def follows_copy(self, scheduler: Any) -> None:
-        remember(self.schedulers, scheduler)
+        self.schedulers[id(scheduler)] = scheduler
 
     def is_copied_by(self, memo: dict[int, Any]) -> bool:
         """Whether the copying that has this memo copies the patched model too."""
-        return id(self) in memo or any(id(pipeline) in memo for pipeline in living(self.pipelines))
+        return id(self) in memo or any(id(pipeline) in memo for pipeline in list(self.pipelines.values()))
 
     def inherit(self, other: "Runs") -> None:
         """Follows what the patch it replaces followed: pipelines that share a model go on driving it."""
         self.restarts, self.here.scheduler = other.restarts, other.here.scheduler
         self.here.said = copy.copy(other.here.said)
-        for pipeline in living(other.pipelines):
+        for pipeline in list(other.pipelines.values()):
             self.follow_pipeline(pipeline)
-        for scheduler in living(other.schedulers):
+        for scheduler in list(other.schedulers.values()):
             self.follow(scheduler, joins=False)
 
     def detach(self) -> None:
         """The patch is on no model any more: every scheduler is as it was."""
         self.attached = False
-        for scheduler in living(self.schedulers):
+        for scheduler in list(self.schedulers.values()):
             unfollow(scheduler, self)
         self.forget_everyone()
 
@@ -165,7 +164,7 @@ class Runs:
         self.say_moved()
 
     def say_begun(self, scheduler: Any) -> None:
-        for pipeline in living(self.pipelines):
+        for pipeline in list(self.pipelines.values()):
             if self.on_begin is not None and any(own is scheduler for own in schedulers_of(pipeline)):
                 self.on_begin(pipeline)
 
@@ -204,14 +203,3 @@ def schedulers_of(pipeline: Any) -> list[Any]:
 def run_of(scheduler: Any) -> Run:
     watch = watch_of(scheduler)
     return Run() if watch is None else watch.run
-
-
-def remember(known: dict[int, weakref.ref[Any]], thing: Any) -> None:
-    """Adds a thing by its identity, for as long as it lives. Not every scheduler can be hashed."""
-    key = id(thing)
-    if key not in known:
-        known[key] = weakref.ref(thing, lambda _: known.pop(key, None))
-
-
-def living(known: dict[int, weakref.ref[Any]]) -> Iterator[Any]:
-    return (thing for thing in (ref() for ref in list(known.values())) if thing is not None)

@@ -9,24 +9,15 @@ save and restore the run as well.
 
 import copy
 import functools
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .run import Run
 from .schedule import place_of_value, place_of_view
 
+if TYPE_CHECKING:
+    from .runs import Runs
+
 WATCHED = ("set_timesteps", "step")
-
-
-class Follower(Protocol):
-    """What a scheduler asks of those that follow it."""
-
-    attached: bool
-
-    def scheduler_moved(self, scheduler: Any, begun: bool) -> None: ...
-
-    def follows_copy(self, scheduler: Any) -> None: ...
-
-    def is_copied_by(self, memo: dict[int, Any]) -> bool: ...
 
 
 class Watch:
@@ -34,10 +25,10 @@ class Watch:
 
     def __init__(self) -> None:
         self.run = Run()
-        self.followers: list[Follower] = []
+        self.followers: list[Runs] = []
 
     @property
-    def attached(self) -> list[Follower]:
+    def attached(self) -> list["Runs"]:
         """Those whose patch is still on a model: what was saved before a removal may come back after it."""
         return [follower for follower in self.followers if follower.attached]
 
@@ -88,7 +79,7 @@ def watch_of(scheduler: Any) -> Watch | None:
     return found[0].watch if found else None
 
 
-def follow(scheduler: Any, follower: Follower) -> Watch:
+def follow(scheduler: Any, follower: "Runs") -> Watch:
     """Has the scheduler tell the follower, from now on, when its run moves."""
     watch = watch_of(scheduler) or Watch()
     for name in WATCHED:
@@ -100,7 +91,7 @@ def follow(scheduler: Any, follower: Follower) -> Watch:
     return watch
 
 
-def unfollow(scheduler: Any, follower: Follower) -> None:
+def unfollow(scheduler: Any, follower: "Runs") -> None:
     """Stops telling the follower. After the last one, the scheduler is as it was."""
     watch = watch_of(scheduler)
     if watch is not None:

@@ -11,6 +11,7 @@ from .grid import Grid, RowTable
 from .matching import MatchTable
 
 Table: TypeAlias = RowTable | MatchTable
+Key: TypeAlias = tuple[int, Any]  # the number of a layer among all of a patch, and its setting
 GRIDS_IN_USE = 8  # these many, those of the last calls, are kept whatever their size
 SPARE_BYTES = 16 * 2**20  # of the tables of all other grids
 LEAST_BYTES = 2**16  # that a grid counts for, so that the number of those that are left dense is bounded too
@@ -20,14 +21,14 @@ class GridTables:
     """Tables of all layers for one grid on one device."""
 
     def __init__(self) -> None:
-        self.by_layer: dict[int, Table | None] = {}  # None where a layer is left dense
+        self.by_key: dict[Key, Table | None] = {}  # None where a layer is left dense
         self.met: set[int] = set()  # the layers that were called with these tokens: others only have a table at hand
         self.last_used = 0
         self.pinned = False  # whether a compiled or captured graph reads them
 
     @property
     def bytes(self) -> int:
-        tensors = [tensor for table in self.by_layer.values() if table is not None for tensor in table]
+        tensors = [tensor for table in self.by_key.values() if table is not None for tensor in table]
         sizes = [tensor.numel() * tensor.element_size() for tensor in tensors if isinstance(tensor, torch.Tensor)]
         return max(sum(sizes), LEAST_BYTES)
 
@@ -37,7 +38,7 @@ class TableCache:
 
     def __init__(
         self,
-        build: Callable[[int, Grid], Table | None],
+        build: Callable[[Key, Grid], Table | None],
         grids_in_use: int = GRIDS_IN_USE,
         spare_bytes: int = SPARE_BYTES,
     ) -> None:
@@ -50,28 +51,28 @@ class TableCache:
         self.uses = itertools.count(1)
         self.lock = threading.Lock()
 
-    def find(self, layer: int, grid: Grid, device: torch.device, pin: bool = False) -> Table | None:
+    def find(self, key: Key, grid: Grid, device: torch.device, pin: bool = False) -> Table | None:
         """The table of a layer that is called with these tokens; None where it is left dense."""
-        found = self.prepare(layer, grid, device)
-        found.met.add(layer)
+        found = self.prepare(key, grid, device)
+        found.met.add(key[0])
         found.pinned |= pin
-        return found.by_layer[layer]
+        return found.by_key[key]
 
-    def prepare(self, layer: int, grid: Grid, device: torch.device) -> GridTables:
+    def prepare(self, key: Key, grid: Grid, device: torch.device) -> GridTables:
         """Has the table of a layer ready, on the device of its attention."""
         found = self.grids.get((grid, device))
-        if found is None or layer not in found.by_layer:
-            found = self.add(layer, grid, device)
+        if found is None or key not in found.by_key:
+            found = self.add(key, grid, device)
         found.last_used = next(self.uses)
         return found
 
-    def add(self, layer: int, grid: Grid, device: torch.device) -> GridTables:
+    def add(self, key: Key, grid: Grid, device: torch.device) -> GridTables:
         with torch.inference_mode(False):  # training may use them too
-            table = self.build(layer, grid)
+            table = self.build(key, grid)
             table = None if table is None else table.to(device)
         with self.lock:
             found = self.grids.setdefault((grid, device), GridTables())
-            found.by_layer.setdefault(layer, table)
+            found.by_key.setdefault(key, table)
             self.reduces |= table is not None
             found.last_used = next(self.uses)
             self.drop_unused()
@@ -90,7 +91,7 @@ class TableCache:
     def grids_of(self, layers: list[int], prepared: bool = False) -> Iterator[Grid]:
         """The grids in the cache that any of the layers was called with or, if asked for, has a table at hand for."""
         for (grid, _), tables in list(self.grids.items()):
-            if not (tables.by_layer.keys() if prepared else tables.met).isdisjoint(layers):
+            if not ({layer for layer, _ in list(tables.by_key)} if prepared else tables.met).isdisjoint(layers):
                 yield grid
 
     def __getstate__(self) -> dict[str, Any]:

@@ -26,9 +26,9 @@ def check_reduction(model: str, size: Size | None, reduction: Reduction | None) 
     width, height = [side // pixels for side in size] if size else [unet["sample_size"]] * 2
     layers = layers_of(unet)
     settings = reduction.settings(layers) if layers else []
-    for layer, setting in zip(layers, settings, strict=False):  # those of later come after them
-        if setting is not None:
-            grid = [-(-side // 2**layer.scale) for side in (height, width)]
+    for layer, parts in zip(layers, settings, strict=True):
+        grid = [-(-side // 2**layer.scale) for side in (height, width)]
+        for setting in parts or ():
             reduction.kept_count(tuple(grid), setting)
 
 

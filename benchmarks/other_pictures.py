@@ -23,7 +23,7 @@ def row_of(row: EvaluationRow) -> dict[str, Any]:
     """dB of the mean error, as plans say it, here and on the pictures that chose the plan."""
     found = {"method": row.method, **closeness([10 ** (-psnr / 10) for psnr in row.closeness.psnr])}
     file = method_named(row.method).plan
-    return found if file is None else found | {"chosen_with": Plan.load(file).measured["psnr"]}
+    return found if file is None else found | {"chosen_with": Plan.load(file).evidence["psnr"]}
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from todome import Downsample
-from todome.reductions import stateless_randint
+from todome.hooks.keys import KeptKeys
 from todome.tokens.grid import Grid, kept_rows
 
 Rows: TypeAlias = Callable[[int, Grid], Tensor]  # which keys a layer keeps, by its number and the grid
@@ -28,7 +28,7 @@ def rows_of(reduction: object, step: int, device: torch.device) -> Rows | None:
 
     @cache
     def rows(layer: int, grid: Grid) -> Tensor:
-        table = reduction.build_table(grid, reduction.levels(1)[1], stateless_randint(reduction.seed, layer))
+        table = KeptKeys.build_table(reduction, reduction.levels(1)[1], grid, reduction.seed_of(layer))
         return kept_rows(table, reduction.phase_index(step)).to(device)
 
     return rows

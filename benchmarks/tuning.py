@@ -18,6 +18,7 @@ from typing import Any
 from tqdm import tqdm
 
 from todome import Downsample, Plan
+from todome.levers.lever import setting_at
 from todome.tools.machine import about
 from todome.tools.measuring.attention_costs import reduced_levels, step_times
 from todome.tools.measuring.drawing import PictureMaker
@@ -28,6 +29,7 @@ from todome.tools.timing import measuring
 from todome.tools.tuning.drawings import closeness
 from todome.tools.tuning.goal import Goal
 from todome.tools.tuning.layer_times import TIMING, is_worth_trying, preparation
+from todome.tools.tuning.layers import SWITCH
 from todome.tools.tuning.options import Options
 from todome.tools.tuning.progress import Progress
 from todome.tools.tuning.tuner import Tuner
@@ -77,12 +79,12 @@ def tuned(tuner: Tuner, keep: float) -> Plan:
 
 
 def plan_row(px: int, keep: float, plan: Plan, folder: Path | None) -> Row:
-    if folder is not None and "psnr" in plan.measured:
+    if folder is not None and "psnr" in plan.evidence:
         folder.mkdir(parents=True, exist_ok=True)
         plan.save(folder / f"{px}-{keep:g}.json")
-    layers = {name: [layer.factor, layer.later] for name, layer in plan.layers.items()}
-    found = {name: plan.measured[name] for name in OF_A_PLAN if name in plan.measured}
-    return {"px": px, "kind": "plan", "name": f"{keep:g} dB", "keep": keep, **found, "layers": layers}
+    halves = {name: [setting_at(layer.pieces, at) or 1 for at in (0, SWITCH)] for name, layer in plan.layers.items()}
+    found = {name: plan.evidence[name] for name in OF_A_PLAN if name in plan.evidence}
+    return {"px": px, "kind": "plan", "name": f"{keep:g} dB", "keep": keep, **found, "layers": halves}
 
 
 def uniform_row(tuner: Tuner, px: int, factors: tuple[float, ...]) -> Row:

@@ -242,7 +242,7 @@ def main() -> None:
         sys.exit(130)
     if accelerator.is_main_process:
         shutil.copyfile(checkpoints_in(args.out)[-1] / LORA, args.out / "unfinished").replace(args.out / LORA)
-    accelerator.print(f"{args.out / LORA}: rank {args.rank}, {args.steps} steps, {patch.reduction}")
+    accelerator.print(f"{args.out / LORA}: rank {args.rank}, {args.steps} steps, {patch.levers[0]}")
     accelerator.end_training()
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import torch
 from canvas import figure, save, square, title, words
 
-from todome.hosts.unet import find_layers
+from todome.hosts import find_layers
 from todome.tools.measuring.subjects import ARCHITECTURES, PIXELS, random_unet
 
 PIXELS_A_SIDE = 1024  # of the picture

@@ -6,7 +6,7 @@ python docs/figures/phases.py
 from canvas import figure, save, square, title, words
 
 from todome import Downsample
-from todome.tokens.grid import Phase, kept_rows
+from todome.tokens.grid import Phase, downsampling_table, kept_rows
 
 SIDE, FACTOR, STEPS, UNIT, GAP = 8, 2, 4, 12, 22
 PANEL = SIDE * UNIT
@@ -15,8 +15,8 @@ PHASES: dict[Phase, str] = {"fixed": "as ToDo", "dither": "the default", "random
 
 
 def kept(phase: Phase, step: int) -> list[int]:
-    reduction = Downsample(FACTOR, phase, seed=0)
-    return kept_rows(reduction.build_table((SIDE, SIDE), FACTOR, seed=0), reduction.phase_index(step)).tolist()
+    table = downsampling_table((SIDE, SIDE), FACTOR, phase, seed=0)
+    return kept_rows(table, Downsample(FACTOR, phase).phase_index(step)).tolist()
 
 
 def panel(left: float, top: float, seen: list[int]) -> list[str]:

@@ -16,9 +16,8 @@ from canvas import figure, line, save, title, words
 from torch import Tensor, nn
 
 from todome import Downsample
-from todome.hosts.unet import find_layers
-from todome.reductions import stateless_randint
-from todome.tokens.grid import Phase, kept_rows
+from todome.hosts import find_layers
+from todome.tokens.grid import Phase, downsampling_table, kept_rows
 
 DATA = Path(__file__).with_suffix(".json")
 FACTOR, STEPS = 2, 24
@@ -30,7 +29,7 @@ class Watch:
     """Asks one self-attention of a dense run what it would have given with fewer keys."""
 
     def __init__(self, index: int) -> None:
-        self.seed, self.step = stateless_randint(0, index), 0
+        self.seed, self.step = Downsample().seed_of(index), 0
         self.total = torch.zeros(())  # of what it gave, over the steps; and of what each phase would have missed
         self.missed: dict[Phase, Tensor] = dict.fromkeys(PHASES, self.total)
         self.once: dict[Phase, list[float]] = {phase: [] for phase in PHASES}
@@ -41,8 +40,8 @@ class Watch:
         side = math.isqrt(tokens.shape[1])
         self.total = self.total + dense
         for phase in PHASES:
-            reduction = Downsample(FACTOR, phase)
-            rows = kept_rows(reduction.build_table((side, side), FACTOR, self.seed), reduction.phase_index(self.step))
+            table = downsampling_table((side, side), FACTOR, phase, self.seed)
+            rows = kept_rows(table, Downsample(FACTOR, phase).phase_index(self.step))
             error = attention.forward(tokens, encoder_hidden_states=tokens[:, rows]) - dense
             self.missed[phase] = self.missed[phase] + error
             self.once[phase].append(float(error.norm() / dense.norm()))

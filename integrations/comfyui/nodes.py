@@ -1,15 +1,14 @@
-"""The nodes: what the user sets becomes a reduction, and the reduction a patch on a clone of the model."""
+"""The nodes: what the user sets becomes a lever, and the lever a patch on a clone of the model."""
 
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from todome import Downsample, Merge, Plan
-from todome.hosts.comfy import patched
-from todome.reductions import Level, Reduction
-from todome.steps.sigmas import SigmaWindow
+from todome.hosts.comfy import patched, token_lever
+from todome.levers.lever import Level, TokenLever
+from todome.levers.plan import LeverOrPlan
 
 Input = tuple[Any, dict[str, Any]]
 
@@ -96,9 +95,7 @@ class TokenDownsampling(ModelNode):
         node_id: str | None = None,
     ) -> tuple[Any]:
         if plan_file.strip():
-            plan = Plan.load(plan_file.strip())
-            window = {"start": max(plan.start, start_percent), "stop": min(plan.stop, stop_percent)}
-            return reduced(model, replace(plan, **window), node_id)
+            return reduced(model, Plan.load(plan_file.strip()).within(start_percent, stop_percent), node_id)
         factors = "auto" if factor == "auto" else by_level(factor_level_1, factor_level_2, off=1)
         return reduced(model, Downsample(factors, phase, start_percent, stop_percent), node_id)
 
@@ -153,15 +150,15 @@ def by_level(first: float, second: float, off: float) -> tuple[float, ...]:
 class NodeText:
     """Says what is done at each level: on the console, and on the node where this ComfyUI can show text there."""
 
-    def __init__(self, reduction: Reduction, node_id: str | None) -> None:
-        self.reduction, self.node_id = reduction, node_id
+    def __init__(self, lever: TokenLever, node_id: str | None) -> None:
+        self.lever, self.node_id = lever, node_id
         self.lines: dict[int, str] = {}
 
     def __call__(self, level: Level) -> None:
         whole = all(left == math.prod(grid) for grid, left in level.grids.items())
-        whole = whole and not isinstance(self.reduction, Plan)
-        more = ': nothing is reduced at this size. Set factor to "per level" to reduce all the same' if whole else ""
-        line = self.lines[level.level] = self.reduction.describe(level) + more
+        dense = whole and level.setting == "auto"
+        more = ': nothing is reduced at this size. Set factor to "per level" to reduce all the same' if dense else ""
+        line = self.lines[level.level] = self.lever.describe(level) + more
         print(f"todome: {line}", flush=True)
         server = getattr(sys.modules.get("server"), "PromptServer", None)
         show = getattr(getattr(server, "instance", None), "send_progress_text", None)
@@ -169,12 +166,11 @@ class NodeText:
             show("\n".join(self.lines.values()), self.node_id)
 
 
-def reduced(model: Any, reduction: Reduction, node_id: str | None) -> tuple[Any]:
-    """A clone of the model. The window as noise levels is for ComfyUI before 2025, which does not tell its schedule."""
+def reduced(model: Any, given: LeverOrPlan, node_id: str | None) -> tuple[Any]:
+    """A clone of the model. The noise levels are for ComfyUI before 2025, which does not tell its schedule."""
     sampling = model.object_patches.get("model_sampling", model.model.model_sampling)
-    shares = (reduction.start, reduction.stop, *([reduction.switch] if isinstance(reduction, Plan) else []))
-    window = SigmaWindow(*(float(sampling.percent_to_sigma(share)) for share in shares))
-    return (patched(model, reduction, NodeText(reduction, node_id), window),)
+    lever = token_lever(given)
+    return (patched(model, lever, NodeText(lever, node_id), lambda done: float(sampling.percent_to_sigma(done))),)
 
 
 NODE_CLASS_MAPPINGS: dict[str, type] = {

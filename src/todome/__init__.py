@@ -5,9 +5,10 @@ import importlib
 TYPE_CHECKING = False  # as in typing, which takes time to import
 if TYPE_CHECKING:
     from .errors import NothingToReduce
+    from .levers.downsample import Downsample
+    from .levers.merge import Merge
+    from .levers.plan import Plan
     from .patch import Patch, apply, remove
-    from .plan import Plan
-    from .reductions import Downsample, Merge
     from .tomesd import apply_patch, remove_patch
     from .tools.measuring.evaluation import evaluate
     from .tools.measuring.explanation import explain
@@ -21,8 +22,9 @@ __version__ = "0.1.0"
 _MODULES = {
     "errors": ["NothingToReduce"],
     "patch": ["Patch", "apply", "remove"],
-    "plan": ["Plan"],
-    "reductions": ["Downsample", "Merge"],
+    "levers.downsample": ["Downsample"],
+    "levers.merge": ["Merge"],
+    "levers.plan": ["Plan"],
     "tomesd": ["apply_patch", "remove_patch"],
     "tools.measuring.evaluation": ["evaluate"],
     "tools.measuring.explanation": ["explain"],

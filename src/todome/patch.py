@@ -1,6 +1,7 @@
-"""Where a reduction goes: apply, remove, and the handle of what was done."""
+"""Where levers go: apply, remove, and the handle of what was done."""
 
 import functools
+import sys
 import warnings
 import weakref
 from collections.abc import Sequence
@@ -10,35 +11,51 @@ import torch
 from torch import nn
 
 from .errors import invalid_value
-from .hooks.modules import Context, Detached, close_all, contexts_on, detach, unwrapped
-from .hooks.state import ThreadState
-from .reductions import Downsample, Level, Merge, Reduction, layer_table
-from .steps.clock import Clock
+from .hooks.attaching import Detached, close_all, detach, patches_on, unwrapped
+from .hooks.patched import PatchedModel, Shared
+from .levers.downsample import Downsample
+from .levers.lever import Level, one_of_each
 from .steps.runs import Runs, can_be_followed
-from .tokens.tables import TableCache
 
 
-def apply(target: Any, reduction: Reduction | None = None, *, scheduler: Any = None) -> "Patch":
-    """Makes a model faster by giving its attention fewer tokens. Changes the model in place until `remove`.
+def apply(target: Any, *levers: Any, scheduler: Any = None) -> "Patch":
+    """Makes a model faster by leaving out what the picture does not need. Changes the model in place until `remove`.
 
     Args:
         target: A diffusers pipeline; a bare model with BasicTransformerBlocks (UNet, ControlNet); or a CompVis /
             Stability model (an object with `.model.diffusion_model`, or the UNetModel itself). If it is already
             patched, the new patch replaces the old one. If parts of it are compiled, everything that torch.compile
             has made is compiled again: apply first, then compile, to save that time.
-        reduction: `Downsample()` (default), `Merge()`, or a `Plan` that `todome.tune` made.
+        levers: What is left out: `Downsample()` (default), `Merge()`, or a `Plan` that `todome.tune` made. One lever of
+            each kind, in any order.
         scheduler: For a bare model in your own loop: the scheduler whose `set_timesteps` and `step` you call. The
             scheduler of a pipeline is followed automatically, also if it is swapped or copied later.
     """
-    reduction = Downsample() if reduction is None else reduction
-    if not isinstance(reduction, Reduction):
-        allowed = "todome.Downsample(...), todome.Merge(...) or todome.Plan.load(FILE)"
-        raise invalid_value("reduction", reduction, allowed, "Use todome.Downsample(factor=2)", TypeError)
+    from .hooks import keys, merging  # noqa: F401  # they register themselves; here, for they import torch's compiler
+    from .hooks.compiling import keep_eager
+    from .hooks.registry import handler_of
+
+    for name in [name for name in sys.modules if name.startswith("todome.") and ".tools" not in name]:
+        keep_eager(name)
+    chosen = one_of_each(levers or (Downsample(),))
     if scheduler is not None and not can_be_followed(scheduler):
         remedy = "Pass pipe.scheduler, or call patch.at(step, steps) before each step"
         allowed = "an object with set_timesteps and step"
         raise invalid_value("scheduler", scheduler, allowed, remedy, TypeError)
-    return Patch(target, reduction, scheduler)
+    given = models_in(target)
+    found = [handler_of(lever).places(lever, list(map(unwrapped, given))) for lever in chosen]
+    places = [place for place in found if place.models]
+    if not places or (levers and len(places) < len(found)):
+        name = type(target if is_pipeline(target) else unwrapped(given[0])).__name__
+        raise next(place.refusal(name) for place in found if not place.models)
+    models = list(dict.fromkeys(model for place in places for model in place.models))
+    old, shared = closed(models), Shared()
+    follow(shared.runs, target, scheduler, models, [patched.shared.runs for patched, _ in old])
+    replaced = [detach(patched, model) for patched, model in old]
+    attach(shared, places, models)
+    if any(map(is_compiled, given)):
+        torch.compiler.reset()  # graphs made before would never notice the hooks
+    return Patch(levers or chosen, places, models, shared, replaced)
 
 
 def remove(target: Any) -> None:
@@ -46,74 +63,53 @@ def remove(target: Any) -> None:
     take_off(denoisers(target))
 
 
+def follow(runs: Runs, target: Any, scheduler: Any, models: Sequence[nn.Module], before: Sequence[Runs]) -> None:
+    """Has the runs of a new patch follow what drives its models."""
+    for old in before:
+        runs.inherit(old)
+    if is_pipeline(target):
+        runs.follow_pipeline(target)
+    if scheduler is not None:
+        runs.restarts = True
+        runs.follow(scheduler, joins=True)
+    runs.on_begin = functools.partial(warn_of_replaced, models_of(runs, models))
+
+
+def models_of(runs: Runs, models: Sequence[nn.Module]) -> dict[int, list[weakref.ref[nn.Module]]]:
+    """Those among some models that each pipeline has whose runs are followed."""
+    return {
+        key: [weakref.ref(model) for model in models if any(model is part for part in denoisers(pipeline))]
+        for key, pipeline in list(runs.pipelines.items())
+    }
+
+
+def attach(shared: Shared, places: Sequence[Any], models: Sequence[nn.Module]) -> None:
+    """Adds the hooks of every lever to the models."""
+    from .hooks.root import RootHook
+
+    for model in models:
+        patched = PatchedModel(shared)
+        RootHook(model, [place.attach(model, patched) for place in places if model in place.models], patched)
+
+
 class Patch:
-    """Result of `apply`: print it to see what was done, `remove` it, or use it as a context manager that removes it."""
+    """Result of `apply`: print it to see what was done, `remove` it, or use it as a context manager that removes it.
 
-    def __init__(self, target: Any, reduction: Reduction, scheduler: Any) -> None:
-        from .hosts import find_layers, nothing_to_reduce  # here, for they import torch's compiler
+    Attributes:
+        levers: What was given to `apply`, or its default.
+        models: The models that it was put on.
+    """
 
-        given = models_in(target)
-        self._layers = find_layers(*map(unwrapped, given))
-        if not self._layers:
-            raise nothing_to_reduce(target if is_pipeline(target) else unwrapped(given[0]), given)
-        self.reduction = reduction
-        self.models = list(dict.fromkeys(layer.root for layer in self._layers))
-        self._settings = reduction.settings(self._layers)
-        self._check()
-        self._tables = TableCache(functools.partial(layer_table, reduction))
-        self._replaced: list[Detached] = []
-        self.clock = self._new_clock(target, scheduler)
-        self._add_hooks()
-        if any(map(is_compiled, given)):
-            torch.compiler.reset()  # graphs made before would never notice the hooks
-
-    def _check(self) -> None:
-        """Refuses what could not work, before anything is changed."""
-        if not isinstance(self.reduction, Merge):
-            for layer, settings in zip(self._layers, self._settings, strict=True):
-                if settings is not None:
-                    layer.check(layer.attention)
-
-    def _new_clock(self, target: Any, scheduler: Any) -> Clock:
-        clock = Clock(self.reduction)
-        runs = clock.runs
-        old = [(context, model) for model in self.models for context in contexts_on(model)]
-        close_all(context for context, _ in old)
-        for context, model in old:
-            runs.inherit(context.clock.runs)
-            self._replaced.append(detach(context, model))
-        if is_pipeline(target):
-            runs.follow_pipeline(target)
-        if scheduler is not None:
-            runs.restarts = True
-            runs.follow(scheduler, joins=True)
-        runs.on_begin = functools.partial(warn_of_replaced, self._models_of(runs))
-        return clock
-
-    def _models_of(self, runs: Runs) -> dict[int, list[weakref.ref[nn.Module]]]:
-        """The models of the patch that each pipeline has whose runs are followed."""
-        return {
-            key: [weakref.ref(model) for model in self.models if any(model is part for part in denoisers(pipeline))]
-            for key, pipeline in list(runs.pipelines.items())
-        }
-
-    def _add_hooks(self) -> None:
-        from .hooks.grids import GridReader
-        from .hooks.keys import KeptKeys
-        from .hooks.merging import MergedTokens
-        from .hooks.root import RootHook
-
-        hook = MergedTokens if isinstance(self.reduction, Merge) else KeptKeys
-        state, said = ThreadState(), set()
-        for model in self.models:
-            context = Context(self.clock, self._tables, state, said)
-            readers: dict[nn.Module, GridReader] = {}
-            for number, (layer, settings) in enumerate(zip(self._layers, self._settings, strict=True)):
-                if layer.root is model and settings is not None:
-                    if layer.holder not in readers:
-                        readers[layer.holder] = GridReader(layer, context)
-                    hook(layer, number, settings, readers[layer.holder], context)
-            RootHook(model, list(readers.values()), context)
+    def __init__(
+        self,
+        levers: Sequence[Any],
+        places: Sequence[Any],
+        models: list[nn.Module],
+        shared: Shared,
+        replaced: list[Detached],
+    ) -> None:
+        self.levers, self.models, self.shared = tuple(levers), models, shared
+        self._places, self._replaced = list(places), replaced
 
     def at(self, step: int, steps: int) -> None:
         """Sets the next step (0 is the first) and the number of steps, if there is no scheduler to follow.
@@ -133,16 +129,16 @@ class Patch:
                 "This patch is on no model any more: it was removed, or another one replaced it. Call at() of the "
                 "patch that todome.apply returned last."
             )
-        self.clock.runs.at(step, steps)
+        self.shared.runs.at(step, steps)
 
     @property
     def is_on(self) -> bool:
         """Whether it is on a model: it was neither removed nor replaced."""
-        return bool(self.clock.contexts)
+        return bool(self.shared.models)
 
     def remove(self) -> None:
         """Restores the model as it was. Does nothing if the patch was already replaced or removed."""
-        take_off(self.models, self.clock)
+        take_off(self.models, self.shared)
 
     def __enter__(self) -> "Patch":
         return self
@@ -151,41 +147,33 @@ class Patch:
         """Removes it, and puts back the patches that it had replaced."""
         for old in self._replaced if self.is_on else []:
             old.attach_again()
-            old.context.clock.runs.inherit(self.clock.runs)
+            old.patched.shared.runs.inherit(self.shared.runs)
         self.remove()
 
     @property
     def levels(self) -> list[Level]:
-        """What is reduced, level by level, with the grids of recent calls."""
-        return [self._level(level) for level in sorted({layer.level for layer in self._layers})]
-
-    def _level(self, level: int) -> Level:
-        numbers = [number for number, layer in enumerate(self._layers) if layer.level == level]
-        settings = [self._settings[number] for number in numbers if self._settings[number] is not None]
-        if not settings:
-            return Level(level, len(numbers), None, {})
-        grids = sorted(set(self._tables.grids_of(numbers, self._has_graphs())), reverse=True)
-        kept = {grid: sum(self.reduction.kept_count(grid, s[0]) for s in settings) // len(settings) for grid in grids}
-        return Level(level, len(numbers), self.reduction.summary(settings), kept)
-
-    def _has_graphs(self) -> bool:
-        """Whether compiled graphs may read the tables, which do not say which ones they read."""
-        return any(context.inputs.traced for context in list(self.clock.contexts)) or any(map(is_compiled, self.models))
+        """What has fewer tokens, level by level, with the grids of recent calls."""
+        return [level for place in self._places for level in getattr(place, "levels", ())]
 
     def __repr__(self) -> str:
         names = " and ".join(type(model).__name__ for model in self.models)
-        window = f"from {self.reduction.start:.0%} to {self.reduction.stop:.0%} of the steps"
-        lines = [f"  {self.reduction.describe(level)}" for level in self.levels]
+        what = ", ".join(map(str, self.levers))
         off = "" if self.is_on else " (removed, or replaced by another patch)"
-        return "\n".join([f"{self.reduction} on {names}, {window}{off}", *lines])
+        lines = [f"  {line}" for place in self._places for line in place.lines()]
+        return "\n".join([f"{what} on {names}{off}", *lines])
 
 
-def take_off(models: Sequence[nn.Module], clock: Clock | None = None) -> None:
-    """Takes the patch with this clock off some models, or whatever patch they have."""
-    found = [(context, model) for model in models for context in contexts_on(model) if clock in (None, context.clock)]
-    close_all(context for context, _ in found)
-    for context, model in found:
-        detach(context, model)
+def take_off(models: Sequence[nn.Module], only: Shared | None = None) -> None:
+    """Takes one patch off some models, or whatever patches they have."""
+    for patched, model in closed(models, only):
+        detach(patched, model)
+
+
+def closed(models: Sequence[nn.Module], only: Shared | None = None) -> list[tuple[PatchedModel, nn.Module]]:
+    """The patches on some models, ready to be taken off: all of them, or an error where one is being used."""
+    found = [(patched, model) for model in models for patched in patches_on(model) if only in (None, patched.shared)]
+    close_all(patched for patched, _ in found)
+    return found
 
 
 def models_in(target: Any) -> list[nn.Module]:

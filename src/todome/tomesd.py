@@ -3,8 +3,8 @@
 import warnings
 from typing import Any, TypeVar
 
+from .levers.merge import Merge
 from .patch import apply, denoisers, is_pipeline, remove
-from .reductions import Merge
 
 Model = TypeVar("Model")
 
@@ -36,7 +36,7 @@ def apply_patch(
     if ratio > most:
         warnings.warn(f"ratio={ratio} is capped at {most:g}, the most that sx={sx}, sy={sy} allow.", stacklevel=2)
     unet = getattr(model, "unet", model)
-    reduction = CappedMerge(
+    lever = CappedMerge(
         ratio=[min(ratio, 1.0)] * shallow_levels(unet, max_downsample),
         stride=(sy, sx),
         random=use_rand,
@@ -44,9 +44,9 @@ def apply_patch(
         cross_attention=merge_crossattn,
         feed_forward=merge_mlp,
     )
-    patch = apply(unet, reduction)
+    patch = apply(unet, lever)
     if is_pipeline(model):
-        patch.clock.runs.follow_pipeline(model)  # apply(model) would reduce a ControlNet too, which tomesd does not
+        patch.shared.runs.follow_pipeline(model)  # apply(model) would reduce a ControlNet too, which tomesd does not
     return model
 
 

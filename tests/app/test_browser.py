@@ -167,7 +167,7 @@ def test_a_tuning(visit, tmp_path):
     assert tab.evaluate(UNNAMED) == []
     download(tab, tmp_path / "plan.json", tab.locator("#plan-file"))
     plan = Plan.load(tmp_path / "plan.json")
-    assert plan.measured["size"] == [64, 64]
+    assert plan.conditions["size"] == [64, 64]
     for size in (LAPTOP, PHONE):
         tab.set_viewport_size(size)
         assert not tab.evaluate(WIDER)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from todome import Downsample, Merge
-from todome.hooks.modules import contexts_on
+from todome.hooks.attaching import patches_on
 from todome.tools.app.drawing import UNKNOWN, Failed, Finished, Progress, Stopped, Worker
 from todome.tools.app.form import Order
 from todome.tools.generate import Settings, Step, make_picture
@@ -24,7 +24,7 @@ def worker(flowers: Any) -> Iterator[Worker]:
     yield worker
     with worker.drawing:  # nothing goes on
         assert not worker.jobs
-    assert not contexts_on(flowers.unet)
+    assert not patches_on(flowers.unet)
     assert flowers.scheduler is own
 
 

@@ -7,9 +7,9 @@ import pytest
 from asking import OFFER, SMALL
 from hypothesis import given
 from hypothesis import strategies as st
+from zoo import plan_of, planned
 
-from todome import Downsample, Merge, Plan
-from todome.plan import PlannedLayer
+from todome import Downsample, Merge
 from todome.tools.app.form import Form
 from todome.tools.app.presets import PACES, automatic_factor, first_form, pace_sets, token_pixels
 from todome.tools.app.tuning import TuneForm
@@ -17,7 +17,7 @@ from todome.tools.generate import Settings
 from todome.tools.tuning.goal import Goal
 
 WEB = SMALL._replace(height=96.0, steps=2.0, seed=5.0)  # as a browser sends numbers
-PLAN = Plan({"up.1.0": PlannedLayer(2, 2, 64, (8, 8))})
+PLAN = plan_of({"up.1.0": planned(2, 64, (8, 8))})
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,10 @@ from made import Picky, index, pixels, write_prompts
 from PIL import Image
 from pyarrow import parquet
 from typer.testing import CliRunner
-from zoo import small_unet, tiny_pipeline
+from zoo import plan_of, planned, small_unet, tiny_pipeline
 
-from todome import Downsample, Plan
+from todome import Downsample
 from todome.hosts import find_layers
-from todome.plan import PlannedLayer
 from todome.tools.batch.jobs import jobs_from
 from todome.tools.batch.rows import read_rows
 from todome.tools.batch.run import run_batch
@@ -140,7 +139,7 @@ def test_what_is_refused_before_anything_is_drawn(batch: Callable[..., Any], wor
     [("todome:2,2,2,2", "factor=(2, 2, 2, 2) cannot be used."), ("todome:plan=other.json", "This plan is for another")],
 )
 def test_a_reduction_of_one_row_that_does_not_fit_is_refused_first(batch: Callable[..., Any], method: str, said: str):
-    Plan({"up.9.0": PlannedLayer(2, 2, 64, (8,))}).save("other.json")
+    plan_of({"up.9.0": planned(2, 64, (8,))}).save("other.json")
     Path("rows.csv").write_text(f'prompt,method\na rose,todome:2\na tulip,"{method}"\n')
     result = batch("rows.csv", "-o", "out")
     assert result.exit_code == 1
@@ -151,8 +150,8 @@ def test_a_reduction_of_one_row_that_does_not_fit_is_refused_first(batch: Callab
 def test_rows_have_plans(batch: Callable[..., Any]):
     layers = find_layers(tiny_pipeline(unet=small_unet()).unet)
     for name, factor in {"two": 2, "four": 4}.items():
-        planned = {one.name: PlannedLayer(factor, factor, 256 // 4 ** (one.level - 1), one.width) for one in layers}
-        Plan(planned, measured={"steps": 3, "scheduler": "euler-a"}).save(f"{name}.json")
+        factors = {one.name: planned(factor, 256 // 4 ** (one.level - 1), one.width) for one in layers}
+        plan_of(factors, {"steps": 3, "scheduler": "euler-a"}).save(f"{name}.json")
     Path("rows.csv").write_text('prompt,plan,method\na,two.json,\na,four.json,\na,,"todome:plan=two.json"\n')
     result = batch("rows.csv", "-o", "out")
     assert result.exit_code == 0, result.stderr

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow
 import pytest
 from pyarrow import parquet
+from zoo import plan_of, planned
 
 from todome import Downsample, Merge, Plan
-from todome.plan import PlannedLayer
 from todome.tools.batch.jobs import batches_of, jobs_from, key_of
 from todome.tools.batch.rows import read_rows, row_settings
 from todome.tools.settings import Settings
@@ -109,8 +109,8 @@ def test_seeds_of_64_bits(seed: Any):
     assert row_settings(1, {"prompt": "a", "seed": seed}, BASE).seed == int(seed)
 
 
-def save_plan(path: Path, **measured: Any) -> str:
-    Plan({"up.1.0": PlannedLayer(2, 2, 64, (8,))}, measured=measured).save(path)
+def save_plan(path: Path, **conditions: Any) -> str:
+    plan_of({"up.1.0": planned(2, 64, (8,))}, conditions).save(path)
     return str(path)
 
 

@@ -7,7 +7,7 @@ import pytest
 import todome_flowers
 from PIL import Image
 
-from todome.hooks.modules import contexts_on
+from todome.hooks.attaching import patches_on
 from todome.tools.demo import METHODS, compare
 from todome.tools.generate import Settings
 from todome.tools.sheets import MARGIN
@@ -33,4 +33,4 @@ def test_methods_are_compared_on_equal_terms(flowers):
     assert [result.made.settings.reduction for result in results] == list(METHODS.values())
     assert len({(one.made.settings.prompt, one.made.settings.seed, one.made.settings.steps) for one in results}) == 1
     assert len({np.asarray(result.made.picture).tobytes() for result in results}) == 4
-    assert not contexts_on(flowers.unet)
+    assert not patches_on(flowers.unet)

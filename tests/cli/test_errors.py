@@ -15,7 +15,7 @@ from fresh import DRAWING, python_after
 from PIL import Image
 from zoo import small_unet, talking, tiny_pipeline
 
-from todome.hooks.modules import contexts_on
+from todome.hooks.attaching import patches_on
 from todome.tools.devices import explain_out_of_memory
 from todome.tools.generate import Settings, make_picture
 
@@ -159,7 +159,7 @@ def test_memory_that_runs_out(refused, opened_once, monkeypatch, error):
     monkeypatch.setattr(opened_once.vae, "decode", full)
     text = refused("generate", "a", *SMALL)
     assert text.startswith("There is not enough memory for 64x64 pixels. ")
-    assert not contexts_on(opened_once.unet)
+    assert not patches_on(opened_once.unet)
 
 
 def test_other_errors_keep_their_traceback_and_leave_the_pipeline_clean(run, opened_once, monkeypatch):
@@ -171,7 +171,7 @@ def test_other_errors_keep_their_traceback_and_leave_the_pipeline_clean(run, ope
     result = run("generate", "a", *SMALL, "--scheduler", "ddim")
     assert repr(result.exception) == "RuntimeError('a bug')"
     assert opened_once.scheduler is own
-    assert not contexts_on(opened_once.unet)
+    assert not patches_on(opened_once.unet)
     assert not list(Path().iterdir())
 
 

@@ -13,11 +13,11 @@ import torch
 from diffusers import DiffusionPipeline, __version__
 from PIL import Image
 from safetensors.torch import save_file
+from zoo import plan_of, planned
 
 import todome
 from todome import Downsample, Merge, Plan
 from todome.hosts import find_layers
-from todome.plan import PlannedLayer
 from todome.tools.commands import app
 from todome.tools.generate import Generated, Settings, make_picture, recommended_settings, settings_of
 from todome.tools.pictures import read_texts, write_png
@@ -49,7 +49,7 @@ def test_a_picture_and_what_is_said(run):
     assert result.exit_code == 0, result.output
     said = result.stdout.splitlines()
     assert said[0].startswith("tulip.png: 96x64 pixels in ")
-    assert said[1].startswith(f"{Downsample(2)} on UNet2DConditionModel, from 0% to 100% of the steps")
+    assert said[1] == f"{Downsample(2)} on UNet2DConditionModel"
     assert said[2] == "  level 1, 5 layers: factor 2, 16x24 = 384 -> 96 keys"
     assert pixels("tulip.png").shape == (64, 96, 3)
 
@@ -131,8 +131,8 @@ def plan(folder: Path, tmp_path: Path) -> dict[str, Any]:
     pipe.vae.save_pretrained(tmp_path / "vae")
     own = {"size": [64, 32], "steps": 3, "guidance": 2.5, "scheduler": "euler-a"}
     own |= {"loras": ["ink.safetensors:0.5"], "vae": "vae"}
-    layers = {one.name: PlannedLayer(2, 2, 512 // 4**one.scale, one.width) for one in find_layers(pipe.unet)}
-    Plan(layers, measured=own).save(tmp_path / "plan.json")
+    layers = {one.name: planned(2, 512 // 4**one.scale, one.width) for one in find_layers(pipe.unet)}
+    plan_of(layers, own).save(tmp_path / "plan.json")
     return own
 
 
@@ -148,13 +148,21 @@ def test_a_plan_brings_all_that_it_was_measured_with(run, folder, plan, command)
 
 
 def test_options_go_before_what_a_plan_was_measured_with(run, folder, plan):
-    asked = {"size": "32x64", "steps": 2, "guidance": 1.5, "scheduler": "ddim", "lora": "ink.safetensors:2"}
+    asked = {
+        "size": "32x64",
+        "steps": 2,
+        "guidance": 1.5,
+        "scheduler": "ddim",
+        "lora": "ink.safetensors:2",
+        "stop": 0.5,
+    }
     options = [word for name, value in asked.items() for word in (f"--{name}", value)]
     result = run("generate", "a", "-o", "a.png", "--model", folder, "--plan", "plan.json", *options)
     assert result.exit_code == 0, result.output
     found = facts("a.png")
     own = {"size": [32, 64], "steps": 2, "guidance": 1.5, "scheduler": "ddim", "loras": ["ink.safetensors:2"]}
     assert {name: found[name] for name in plan} == {**plan, **own}
+    assert settings_of(Path("a.png")).reduction == Plan.load("plan.json").within(stop=0.5)
 
 
 @NOTHING_TO_GAIN
@@ -219,6 +227,17 @@ def picture(model: str, device: str = "cpu") -> None:
     settings = Settings("a", model=model, size=(32, 32), steps=1, reduction=Downsample(2), device=device)
     made = Generated(Image.new("RGB", (32, 32)), settings, "DDIM", 1.0, "")
     write_png(made.picture, Path("one.png"), made.texts(), force=True)
+
+
+def test_a_plan_in_a_picture_of_todome_0_1_is_read(run):
+    picture("todome-flowers")
+    old = {"layers": {"up.1.0": [4, 2, 64, [8, 8]]}, "switch": 0.25, "start": 0.0, "stop": 0.9, "seed": 3}
+    found = facts("one.png") | {"reduction": {"name": "Plan", **old, "measured": {"psnr": 45.2, "steps": 3}}}
+    write_png(Image.new("RGB", (32, 32)), Path("old.png"), {"todome": json.dumps(found)})
+    plan = settings_of(Path("old.png")).reduction
+    assert isinstance(plan, Plan)
+    assert plan == plan_of({"up.1.0": planned(4, 64, (8, 8), later=2, switch=0.25)}, stop=0.9, seed=3)
+    assert (plan.conditions, plan.evidence) == ({"steps": 3}, {"psnr": 45.2})
 
 
 def test_without_a_terminal_a_model_of_the_picture_is_refused(refused):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from todome import Downsample, Merge
-from todome.reductions import stateless_randint
+from todome.levers.lever import stateless_randint
 
 
 def test_defaults_and_the_order_of_the_fields():

@@ -12,7 +12,8 @@ from zoo import mini_unet, run, unet_inputs
 
 import todome
 from todome import Downsample, Merge
-from todome.reductions import layer_table
+from todome.hooks.keys import KeptKeys
+from todome.hooks.layers import layer_table
 from todome.tokens.grid import RowTable
 from todome.tokens.tables import LEAST_BYTES, TableCache
 
@@ -20,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 FIRST, SECOND = (0, 2), (1, 2)  # the numbers of two layers, and their factor
-build = functools.partial(layer_table, Downsample(factor=(2, 2)))
+build = functools.partial(layer_table, Downsample(factor=(2, 2)), KeptKeys)
 
 
 def size_of(cache: TableCache) -> int:

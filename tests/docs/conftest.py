@@ -111,7 +111,7 @@ def small_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("todome.tools.timing.Timing.turns", lambda _, ways: iter(ways))  # a single round
     for module in ("todome.tools.tuning.layer_times", "todome.tools.tuning.sensitivity"):
         monkeypatch.setattr(f"{module}.FACTORS", (2,))
-    for module in ("todome.hooks.root", "todome.reductions"):  # the first has read it from the second
+    for module in ("todome.hooks.tokens", "todome.levers.downsample"):  # the first has read it from the second
         monkeypatch.setattr(f"{module}.AUTO_KEYS", KEYS)
     return tmp_path
 

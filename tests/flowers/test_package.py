@@ -150,10 +150,11 @@ def test_plans_are_of_the_shipped_unet(flowers):
     assert todome_flowers.plans()
     for path in todome_flowers.plans():
         plan = todome.Plan.load(path)
-        assert plan.measured["fingerprint"] == fingerprint(flowers.unet), f"{path.name} was measured with other weights"
-        assert plan.measured["weights"] == todome_flowers.fingerprint()
+        found = plan.conditions
+        assert found["fingerprint"] == fingerprint(flowers.unet), f"{path.name} was measured with other weights"
+        assert found["weights"] == todome_flowers.fingerprint()
         side, keep = path.stem.split("-")
-        assert (plan.measured["size"][0], plan.measured["goal"]) == (int(side), f"at least {keep} dB")
+        assert (found["size"][0], plan.evidence["goal"]) == (int(side), f"at least {keep} dB")
         with todome.apply(flowers, plan):
             pass
 

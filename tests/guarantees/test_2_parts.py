@@ -22,10 +22,12 @@ from zoo import (
     draw,
     noise,
     one_level_unet,
+    phase_of,
     run,
     small_unet,
     text,
     tiny_pipeline,
+    token_state,
     unet_inputs,
 )
 
@@ -95,7 +97,7 @@ def test_a_step_that_the_host_says_counts_once():
     first.scheduler.set_timesteps(10)
     patches[0].at(3, 10)
     first.scheduler.step(sample, first.scheduler.timesteps[3], sample)
-    assert patches[0].clock.current_call().phase_index == 4
+    assert phase_of(patches[0]) == 4
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])
@@ -197,11 +199,11 @@ def test_a_patch_goes_after_the_call_that_another_thread_makes(change: Any):
 @pytest.mark.parametrize("change", [todome.remove, todome.apply])
 def test_a_patch_that_cannot_go_stays_as_a_whole(monkeypatch: pytest.MonkeyPatch, change: Any):
     """On the UNet too, while another thread computes the ControlNet for too long."""
-    monkeypatch.setattr("todome.hooks.modules.PATIENCE", 0.1)
+    monkeypatch.setattr("todome.hooks.patched.PATIENCE", 0.1)
     pipeline, inside, go_on = with_controlnet(controlnet()), threading.Event(), threading.Event()
     patch = todome.apply(pipeline, Downsample(2))
     expected = drawn(pipeline)
-    pause = pipeline.controlnet.conv_in.register_forward_pre_hook(lambda *_: (inside.set(), go_on.wait(30)) and None)
+    pause = pipeline.controlnet.conv_in.register_forward_pre_hook(pausing(inside, go_on))
     with ThreadPoolExecutor(1) as pool:
         computing = pool.submit(pipeline.controlnet, **controlnet_inputs())
         assert inside.wait(30)
@@ -220,9 +222,8 @@ def test_a_thread_that_dies_in_a_compiled_call_holds_up_nobody():
     """torch runs no hook for SystemExit: nothing tells that the call is over."""
     unet = one_level_unet()
     patch = todome.apply(unet, Downsample(2))
-    patch.clock.runs.at(0, 4)
-    (context,) = patch.clock.contexts
-    context.inputs.traced = True  # as a compiled graph sets it
+    patch.shared.runs.at(0, 4)
+    token_state(patch).graph.traced = True  # as a compiled graph sets it
     unet.conv_out.register_forward_hook(end_this_thread)
     dying = threading.Thread(target=run_until_it_ends, args=(unet,))
     dying.start()
@@ -230,6 +231,16 @@ def test_a_thread_that_dies_in_a_compiled_call_holds_up_nobody():
     unet.conv_out._forward_hooks.clear()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(run, unet, **unet_inputs()).result(timeout=30)
+
+
+def pausing(inside: threading.Event, go_on: threading.Event) -> Any:
+    """A hook that waits in the middle of a call."""
+
+    def pause(*_: Any) -> None:
+        inside.set()
+        go_on.wait(30)
+
+    return pause
 
 
 def run_until_it_ends(unet: Any) -> None:

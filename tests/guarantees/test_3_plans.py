@@ -28,6 +28,9 @@ from zoo import (
     image_keys,
     lively,
     mini_unet,
+    plan_for_all,
+    plan_of,
+    planned,
     small_unet,
     tiny_pipeline,
     unet_inputs,
@@ -37,7 +40,6 @@ import todome
 from todome import Downsample, Plan
 from todome.hosts import find_layers
 from todome.patch import denoisers
-from todome.plan import PlannedLayer
 from todome.tools.measuring.subjects import ARCHITECTURES
 
 FALLING = {"factor": 2, "later": 1.5}
@@ -49,13 +51,12 @@ def layers_of(target: Any) -> list[Any]:
 
 def plan_for(host: Host, target: Any, only: str | None = None, **options: Any) -> Plan:
     """A plan with the same factors for every layer, or for one and none for the others."""
-    factors = {"factor": options.pop("factor", 2)}
-    factors["later"] = options.pop("later", factors["factor"])
+    factors = {name: options.pop(name) for name in ("factor", "later", "switch") if name in options}
     layers = {}
     for layer in layers_of(target):
-        own = factors if only in (None, layer.name) else {"factor": 1, "later": 1}
-        layers[layer.name] = PlannedLayer(**own, tokens=math.prod(host.grids[layer.level - 1]), width=layer.width)
-    return Plan(layers, **options)
+        own = {"factor": 2} | factors if only in (None, layer.name) else {"factor": 1}
+        layers[layer.name] = planned(**own, tokens=math.prod(host.grids[layer.level - 1]), width=layer.width)
+    return plan_of(layers, **options)
 
 
 def output(host: Host, target: Any, reduction: Any, step: int = 3) -> Tensor:
@@ -137,7 +138,8 @@ def test_a_plan_is_printed_for_people(host: Host):
     patch.at(0, 10)
     host.run(target)
     assert str(patch).splitlines() == [
-        "Plan: 1 of 10 layers reduced on UNet2DConditionModel, from 0% to 90% of the steps",
+        "Plan: 1 of 10 layers reduced on UNet2DConditionModel",
+        "  from 0% to 90% of the steps",
         "  level 1, 3 layers: factor 1, 1, 4 (from 50% on 1, 1, 2), 16x18 = 288 -> 197 keys on average",
         "  level 2, 3 layers: factor 1, 8x9 = 72 -> 72 keys",
         "  level 3, 3 layers: factor 1, 4x5 = 20 -> 20 keys",
@@ -148,10 +150,10 @@ def test_a_plan_is_printed_for_people(host: Host):
 def test_a_controlnet_has_the_factors_of_the_layers_that_it_was_copied_from():
     """Though it was not there when the plan was made."""
     pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=controlnet())
-    layers = {layer.name: PlannedLayer(1, 1, 64, layer.width) for layer in find_layers(pipe.unet)}
-    plan = Plan(layers | {"down.2.0": layers["down.2.0"]._replace(factor=2, later=2, tokens=16)})
+    layers = {layer.name: planned(1, 64, layer.width) for layer in find_layers(pipe.unet)}
+    plan = plan_of(layers | {"down.2.0": planned(2, 16, layers["down.2.0"].width)})
     assert str(todome.apply(pipe, plan)).splitlines() == [
-        "Plan: 1 of 7 layers reduced on UNet2DConditionModel and ControlNetModel, from 0% to 100% of the steps",
+        "Plan: 1 of 7 layers reduced on UNet2DConditionModel and ControlNetModel",
         "  level 1, 4 layers: factor 1, not called yet",
         "  level 2, 6 layers: factor 2, 1, 1, 1, 2, 1, not called yet",
     ]
@@ -165,17 +167,17 @@ def a_controlnet(**blocks: Any) -> ControlNetModel:
 def test_each_of_two_controlnets_has_its_layers():
     nets = MultiControlNetModel([controlnet(), controlnet()])
     pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=nets)
-    layers = {layer.name: PlannedLayer(2, 2, 64, layer.width) for layer in find_layers(pipe.unet)}
-    with todome.apply(pipe, Plan(layers)) as patch:
-        assert sum(level.layers for level in patch.levels) == len(layers) + 2 * len(find_layers(controlnet()))
+    plan = plan_for_all(find_layers(pipe.unet))
+    with todome.apply(pipe, plan) as patch:
+        assert sum(level.layers for level in patch.levels) == len(plan.layers) + 2 * len(find_layers(controlnet()))
 
 
 def test_a_controlnet_with_attention_further_down_has_the_levels_of_the_unet():
     """As SDXL's small ones have it."""
     net = a_controlnet(down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), block_out_channels=(8, 16))
     pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=net)
-    layers = {layer.name: PlannedLayer(2, 2, 64, layer.width) for layer in find_layers(pipe.unet)}
-    with todome.apply(pipe, Plan(layers)):
+    plan = plan_for_all(find_layers(pipe.unet))
+    with todome.apply(pipe, plan):
         pass
     with todome.apply(pipe, Downsample(2)) as patch:
         assert [level.layers for level in patch.levels] == [3, 4 + 2]
@@ -184,9 +186,9 @@ def test_a_controlnet_with_attention_further_down_has_the_levels_of_the_unet():
 def test_a_controlnet_that_a_plan_does_not_fit_stays_dense_and_is_named():
     wider = a_controlnet(down_block_types=("CrossAttnDownBlock2D",) * 2, block_out_channels=(8, 32))
     pipe = tiny_pipeline(unet=small_unet(), kind=StableDiffusionControlNetPipeline, controlnet=wider)
-    layers = {layer.name: PlannedLayer(2, 2, 64, layer.width) for layer in find_layers(pipe.unet)}
+    plan = plan_for_all(find_layers(pipe.unet))
     with pytest.warns(UserWarning, match="ControlNetModel"):
-        todome.apply(pipe, Plan(layers))
+        todome.apply(pipe, plan)
     assert not hooks_on_attention(pipe.controlnet)
     assert hooks_on_attention(pipe.unet)
 

@@ -7,14 +7,12 @@ import pytest
 import torch
 from promises import assert_same_run
 from torch import Tensor, nn
-from torch._dynamo.exc import Unsupported
 from torch._dynamo.testing import CompileCounterWithBackend
 from versions import needs_dynamic_tables, needs_hooks_in_graphs
 from zoo import mini_unet, noise, run, text, two_levels_unet, unet_inputs
 
 import todome
 from todome import Downsample, Merge
-from todome.hooks.compiling import TORCH
 
 GRIDS = [(14, 18), (12, 20), (10, 10), (14, 22), (9, 11), (17, 13), (20, 8), (22, 12), (11, 19), (18, 18)]
 EVEN = [(12, 20), (20, 12), (8, 12), (24, 20), (12, 28), (28, 8), (20, 20), (36, 12), (12, 12), (24, 24)]
@@ -85,7 +83,7 @@ def test_a_module_around_the_model_is_one_graph(reduction: Any, tracer: CompileC
     patch = todome.apply(model.unet, reduction)
     compiled = torch.compile(model, fullgraph=True, backend=tracer)
     outputs = guided_steps(compiled, patch)
-    assert tracer.frame_count == (2 if reduction.windowed else 1)
+    assert tracer.frame_count == (2 if reduction.stop < 1 else 1)
     assert_same_run(outputs, guided_steps(plain, todome.apply(plain.unet, reduction)))
     assert not torch.allclose(outputs[0], outputs[1], atol=1e-4)
 
@@ -106,21 +104,25 @@ def undriven_steps(model: Any) -> list[Tensor]:
     return [model(noise(1, 4, 16, 18), torch.tensor(t), text(1)) for t in (500.0, 499.999, 499.998)]
 
 
-def test_a_module_around_a_model_that_nobody_drives_is_several_graphs():
+@pytest.mark.parametrize("phase", ["dither", "random"])
+def test_a_module_around_a_model_that_nobody_drives_is_one_graph(phase: Any, tracer: CompileCounterWithBackend):
+    """The graph follows the falling timestep itself; one that rises begins a new run."""
     model, plain = Guided(mini_unet()), Guided(mini_unet())
-    todome.apply(model.unet, Downsample(factor=2))
-    todome.apply(plain.unet, Downsample(factor=2))
-    expected = undriven_steps(plain)
-    outputs = undriven_steps(torch.compile(model, backend="eager"))
-    assert_same_run(outputs, expected)
-    assert not torch.allclose(outputs[0], outputs[1], atol=1e-3)
-    torch._dynamo.reset()
-    whole = torch.compile(model, fullgraph=True, backend="eager")
-    if TORCH == (2, 9):  # which makes pieces all the same
-        assert_same_run(undriven_steps(whole), expected)
-    else:
-        with pytest.raises(Unsupported, match="begin_call"):
-            undriven_steps(whole)
+    todome.apply(model.unet, Downsample(factor=2, phase=phase))
+    todome.apply(plain.unet, Downsample(factor=2, phase=phase))
+    compiled = torch.compile(model, fullgraph=True, backend=tracer)
+    for _ in range(2):
+        expected, outputs = undriven_steps(plain), undriven_steps(compiled)
+        assert_same_run(outputs, expected)
+        assert not torch.allclose(outputs[0], outputs[1], atol=1e-3)
+    assert tracer.frame_count == 1
+
+
+def test_a_window_is_refused_in_a_graph_that_nobody_drives():
+    model = Guided(mini_unet())
+    todome.apply(model.unet, Downsample(factor=2, stop=0.5))
+    with pytest.raises(Exception, match=r"\(start, stop\)=\(0.0, 0.5\) cannot be used"):
+        undriven_steps(torch.compile(model, fullgraph=True, backend="eager"))
 
 
 def exported(model: nn.Module) -> Any:

@@ -16,6 +16,7 @@ from zoo import (
     draw,
     mini_unet,
     noise,
+    plan_for_all,
     reduced_everywhere,
     run,
     small_unet,
@@ -25,9 +26,8 @@ from zoo import (
 )
 
 import todome
-from todome import Downsample, Merge, Plan
+from todome import Downsample, Merge
 from todome.hosts import find_layers
-from todome.plan import PlannedLayer
 
 REDUCTIONS = [
     pytest.param(Downsample(factor=2), marks=pytest.mark.thorough),
@@ -110,8 +110,7 @@ def test_requests_with_copies_of_the_scheduler(reduction: Any):
 @pytest.mark.filterwarnings("ignore:This plan was measured on pictures of another size")
 def test_requests_on_both_sides_of_the_switch_of_a_plan():
     pipeline = tiny_pipeline()
-    layers = {layer.name: PlannedLayer(2, 1, 64, layer.width) for layer in find_layers(pipeline.unet)}
-    todome.apply(pipeline, Plan(layers, switch=0.5))
+    todome.apply(pipeline, plan_for_all(find_layers(pipeline.unet), later=1))
     options = [{"grid": grid, "steps": steps} for grid, steps in zip(SIZES, (4, 6, 5), strict=True)]
     assert_same([request(pipeline, copy.deepcopy(pipeline.scheduler), **one) for one in options], pipeline.unet)
 

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import math
 import pickle
 import re
 import sys
@@ -13,13 +12,11 @@ import pytest
 import torch
 from comfy_host import NODES, WORDS, inputs_of, run_node, sampled, scheduled, tiny_model, watched
 from torch import nn
-from zoo import small_unet
+from zoo import plan_of, planned, small_unet
 
 import todome
 from todome.hosts import find_layers
 from todome.hosts.comfy import AttentionPatch, patched
-from todome.plan import PlannedLayer
-from todome.steps.sigmas import SigmaWindow
 
 SCHEDULE = [14.6, 6.0, 2.0, 0.5, 0.0]
 LINES = [
@@ -169,15 +166,15 @@ def test_the_node_shows_it_too(comfy, model, downsampled, monkeypatch):
 @torch.no_grad()
 def test_the_patch_does_what_the_hooks_do(model):
     """The same layers, seeds and rows as todome.apply, step by step."""
-    unet, reduction = copy.deepcopy(model.model.diffusion_model), todome.Downsample((2, 2))
+    unet, lever = copy.deepcopy(model.model.diffusion_model), todome.Downsample((2, 2))
     x = torch.randn(2, 4, 17, 19, generator=torch.Generator().manual_seed(0))
     given = {"timesteps": torch.tensor([500.0, 500.0]), "context": torch.ones(2, 7, WORDS)}
-    patch: Any = AttentionPatch(reduction, unet, print)
+    patch: Any = AttentionPatch(lever, unet, print)
     patches = {"attn1_patch": [patch.before], "attn1_output_patch": [patch.after]}
     for step, sigma in enumerate(SCHEDULE[:-1]):
         options = {"patches": patches, "sigmas": torch.tensor([sigma]), "sample_sigmas": torch.tensor(SCHEDULE)}
         by_patch = unet(x, **given, transformer_options=options)
-        with todome.apply(unet, reduction) as hooks:
+        with todome.apply(unet, lever) as hooks:
             hooks.at(step, 4)
             assert torch.equal(by_patch, unet(x, **given))
 
@@ -211,10 +208,12 @@ def test_a_plan_serves_here_as_in_diffusers(comfy, model):
     layers = {layer.name: layer for layer in find_layers(model.model.diffusion_model)}
     assert layers.keys() == {layer.name for layer in find_layers(small_unet())}
     tokens, told = {1: 16 * 18, 2: 8 * 9}, []
-    planned = {name: PlannedLayer(1, 1, tokens[layer.level], layer.width) for name, layer in layers.items()}
-    planned["up.1.0"] = planned["up.1.0"]._replace(factor=4, later=2)
-    plan, middle = todome.Plan(planned, switch=0.5), scheduled(comfy, model, "euler")[2].item()
-    sampled(comfy, patched(model, plan, told.append, SigmaWindow(math.inf, -1, middle)))
+    found = {name: planned(1, tokens[layer.level], layer.width) for name, layer in layers.items()}
+    found["up.1.0"] = planned(4, tokens[1], layers["up.1.0"].width, later=2, switch=0.5)
+    plan, sigma_at = plan_of(found), {0.5: scheduled(comfy, model, "euler")[2].item()}.__getitem__
+    with watched(model) as calls:
+        sampled(comfy, patched(model, plan, told.append, sigma_at))
+    assert [keys for tokens, keys in calls if keys < tokens] == [16, 16, 72, 72]
     assert [level.setting for level in told if level.level == 1] == ["1, 4, 1 (from 50% on 1, 2, 1)"]
-    with pytest.raises(RuntimeError, match=re.escape("(start, stop, switch)=(0.0, 1.0, 0.5) cannot be used")):
+    with pytest.raises(RuntimeError, match=re.escape("(0.0, 1.0) in a host that does not tell its schedule")):
         sampled(comfy, patched(model, plan, told.append), steps=1)

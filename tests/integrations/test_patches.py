@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from zoo import ldm_unet
 
-from todome import Downsample, Merge
+from todome import Downsample, Merge, Plan
 from todome.hosts.comfy import AttentionPatch, grid_of
-from todome.reductions import Reduction
+from todome.levers.lever import Lever
+from todome.levers.plan import LeverOrPlan
 from todome.steps.sigmas import SigmaClock, place_in
 
 DOWNSAMPLE = Downsample(2)
@@ -29,8 +30,8 @@ def unet() -> nn.Module:
     return ldm_unet()
 
 
-def patch_on(unet: nn.Module, reduction: Reduction = DOWNSAMPLE) -> Any:
-    return AttentionPatch(reduction, unet, tell=print)
+def patch_on(unet: nn.Module, given: LeverOrPlan = DOWNSAMPLE) -> Any:
+    return AttentionPatch(given, unet, tell=print)
 
 
 def options(sigma: float = 6.0, **changes: Any) -> dict[str, Any]:
@@ -88,9 +89,9 @@ LEFT_ALONE = {
 
 
 @pytest.mark.parametrize("regroup", LEFT_ALONE.values(), ids=LEFT_ALONE)
-@pytest.mark.parametrize("reduction", [Downsample(2), Merge(0.5)], ids=["downsample", "merge"])
-def test_what_others_made_of_the_tokens_is_left_alone(unet, reduction, regroup):
-    patch = patch_on(unet, reduction)
+@pytest.mark.parametrize("lever", [Downsample(2), Merge(0.5)], ids=["downsample", "merge"])
+def test_what_others_made_of_the_tokens_is_left_alone(unet, lever, regroup):
+    patch = patch_on(unet, lever)
     given = regroup(tokens())
     left = before(patch, *given)
     assert all(a is b for a, b in zip(left, given * 3, strict=False))
@@ -123,18 +124,18 @@ def follow(clock: SigmaClock, sigma: float) -> None:
     clock.follow({"original_shape": [1, 4, 8, 8], "sigmas": torch.tensor([sigma])})
 
 
-def test_without_a_schedule_a_rise_is_a_run_and_a_fall_a_step():
-    clock, seen = SigmaClock(Downsample(2), None), []
+def test_without_a_schedule_a_rise_is_a_run_and_a_fall_a_step(unet):
+    clock, seen = patch_on(unet).clock, []
     for sigma in (14.6, 14.6, 6.0, 6.0000001, 2.0, 14.6, 6.0):
         follow(clock, sigma)
         seen.append((clock.run, clock.step))
     assert seen == [(1, 0), (1, 0), (1, 1), (1, 1), (1, 2), (2, 0), (2, 1)]
 
 
-def test_without_schedule_and_window_of_noise_a_window_is_refused():
+def test_without_schedule_and_window_of_noise_a_window_is_refused(unet):
     text = "(start, stop)=(0.0, 0.5) cannot be used. Allowed: (0.0, 1.0) in a host that does not tell its schedule."
     with pytest.raises(RuntimeError, match=f"^{re.escape(text)}"):
-        follow(SigmaClock(Downsample(2, stop=0.5), None), 14.6)
+        follow(patch_on(unet, Downsample(2, stop=0.5)).clock, 14.6)
 
 
 @pytest.mark.parametrize("merge", [Merge(cross_attention=True), Merge(feed_forward=True)], ids=repr)
@@ -143,3 +144,15 @@ def test_parts_out_of_reach_are_refused(unet, merge):
     text = f"(attention, cross_attention, feed_forward)={given} cannot be used. Allowed: (True, False, False)"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}"):
         patch_on(unet, merge)
+
+
+class Rarer(Lever):
+    """Another kind of lever, which hooks could have and patches cannot."""
+
+    family = "calls"
+
+
+@pytest.mark.parametrize("given", [Rarer(), Plan((Downsample(2), Rarer()))], ids=["alone", "in a plan"])
+def test_levers_for_something_else_than_tokens_are_refused(unet, given):
+    with pytest.raises(TypeError, match=r"^lever=.*Rarer.* cannot be used. Allowed: todome.Downsample"):
+        patch_on(unet, given)

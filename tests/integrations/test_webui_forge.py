@@ -39,8 +39,8 @@ def test_settings_that_others_clone_follow_the_sampler_too(forge: ForgeUI):
     reduced = ReducedModel(forge.shared.sd_model, Downsample(2, stop=0.5))
     forge.objects.unet = forge.objects.unet.clone()
     (copied,) = forge.objects.unet.model_options["transformer_options"]["patches"]["attn1_patch"]
-    assert copied.__self__.clock.active
+    assert copied.__self__.clock.part is not None
     forge.shared.sd_model.apply_model(torch.zeros(1, 4, 8, 8), 1.0)
     reduced.at(3, 4)
-    assert not copied.__self__.clock.active
+    assert copied.__self__.clock.part is None
     assert [level.grids for level in reduced.remove()] == [{(8, 8): KEPT}]

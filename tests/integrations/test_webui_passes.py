@@ -9,7 +9,7 @@ from webui_world import ForgeUI, WebUI, expected_keys, keys
 from zoo import recording
 
 import todome
-from todome.hooks.modules import our_hooks
+from todome.hooks.attaching import our_hooks
 
 FINE, HIRES = (8, 8), (16, 16)
 VERSION = f"todome: {todome.__version__}"

@@ -15,7 +15,7 @@ from webui_world import EXTENSION, expected_keys, ldm_model, own_modules
 from zoo import recording
 
 import todome
-from todome.hooks.modules import contexts_on, our_hooks
+from todome.hooks.attaching import our_hooks, patches_on
 
 FINE = (8, 8)
 
@@ -63,8 +63,8 @@ def test_the_refiner_takes_over_in_the_middle(webui):
         webui.processing.process_images(p)
     assert before.rows == [expected_keys(FINE, 0), expected_keys(FINE, 1)]
     assert after.rows == [expected_keys(FINE, 2), expected_keys(FINE, 3)]
-    assert not contexts_on(first.model.diffusion_model)
-    assert not contexts_on(refiner.model.diffusion_model)
+    assert not patches_on(first.model.diffusion_model)
+    assert not patches_on(refiner.model.diffusion_model)
 
 
 def test_two_requests_for_one_pass_are_one(webui):

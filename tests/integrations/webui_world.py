@@ -16,10 +16,9 @@ from installed import installed
 from torch import Tensor
 from zoo import WIDTH, LatentDiffusion, ldm_unet, recording
 
-from todome import Downsample
-from todome.hooks.modules import contexts_on
-from todome.reductions import stateless_randint
-from todome.tokens.grid import Grid, kept_rows
+from todome.hooks.attaching import patches_on
+from todome.levers.lever import stateless_randint
+from todome.tokens.grid import Grid, downsampling_table, kept_rows
 from todome.tools.install import WEBUI
 
 DOUBLE = Path(__file__).parent / "webui_double"
@@ -108,7 +107,7 @@ class WebUI:
         return done
 
     def assert_untouched(self) -> None:
-        assert not contexts_on(self.unet)
+        assert not patches_on(self.unet)
 
     def counts(self, tab: str = "txt2img", **fields: Any) -> list[int]:
         """How many keys the first layer has, call by call."""
@@ -159,7 +158,7 @@ class ForgeUI(WebUI):
 
 def expected_keys(grid: Grid, turn: int, factor: float = 2, phase: Any = "dither") -> list[int]:
     """What the first layer of a model keeps in a turn."""
-    order = Downsample(factor, phase).build_table(grid, factor, stateless_randint(0, 0))
+    order = downsampling_table(grid, factor, phase, stateless_randint(0, 0))
     return kept_rows(order, turn).tolist()
 
 

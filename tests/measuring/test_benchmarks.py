@@ -146,7 +146,7 @@ def test_plans_against_uniform_factors_and_fewer_steps(tried, tmp_path):
     assert tried("tuning", tmp_path / "tuning.json", *words, **few)["rows"] == found["rows"]  # it goes on
     assert (tmp_path / "work/64/measurements.jsonl").read_text() == measured
     for plan in (tmp_path / "plans").glob("*.json"):
-        assert Plan.load(plan).measured["fingerprint"]
+        assert Plan.load(plan).conditions["fingerprint"]
 
 
 @pytest.mark.thorough

@@ -18,7 +18,7 @@ from zoo import controlnet, small_unet, talking, tiny_pipeline
 
 import todome
 from todome import Downsample
-from todome.hooks.modules import contexts_on
+from todome.hooks.attaching import patches_on
 from todome.tools.generate import settings_of
 from todome.tools.measuring.comparing import measures_at, read_picture
 from todome.tools.measuring.drawing import Batch
@@ -39,7 +39,7 @@ def test_a_new_run(tmp_path, flowers, calls, lpips):
     drawn = [f"pictures/32x32/{method}/0000{i}.png" for method in ("dense", "todome_2") for i in range(3)]
     assert names == [*drawn, "results.json", "run.json", "times/32x32/dense.json", "times/32x32/todome_2.json"]
     assert run.about["dtype"] == "float32"
-    assert not contexts_on(flowers.unet)
+    assert not patches_on(flowers.unet)
 
 
 def test_from_a_notebook_with_a_pipeline_that_is_open(tmp_path, lpips):
@@ -48,7 +48,7 @@ def test_from_a_notebook_with_a_pipeline_that_is_open(tmp_path, lpips):
     drawn: dict[str, Any] = {"model": "StableDiffusionPipeline", "sizes": [SIZE], **QUICK}
     assert run.plan == EvaluationPlan(["a rose"], ["dense", "todome:2"], **drawn)
     assert [len(row.closeness.psnr) for row in run.rows] == [0, 1]
-    assert not contexts_on(pipe.unet)
+    assert not patches_on(pipe.unet)
     pipe.register_to_config(_name_or_path="some/flowers")
     named = todome.evaluate(pipe, ["a rose"], ["todome:2"], out=tmp_path / "named", lpips=lpips, **QUICK)
     assert (named.plan.model, named.plan.sizes) == ("some/flowers", (SIZE,))
@@ -193,7 +193,7 @@ def test_an_interrupted_run_goes_on(tmp_path, finished, flowers, calls, lpips):
     calls.most = 5  # after the first batch of todome
     with pytest.raises(KeyboardInterrupt):
         carry_out(PLAN, tmp_path, pipe=flowers, lpips=lpips)
-    assert not contexts_on(flowers.unet)
+    assert not patches_on(flowers.unet)
     assert [row.method for row in read_results(tmp_path).rows] == ["dense"]
     calls.clear()
     calls.most = math.inf

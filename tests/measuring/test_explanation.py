@@ -9,7 +9,7 @@ from zoo import small_unet, talking, tiny_pipeline
 
 import todome
 from todome import Downsample
-from todome.hooks.modules import contexts_on
+from todome.hooks.attaching import patches_on
 from todome.tools.measuring.explanation import Explanation, LevelCost
 from todome.tools.timing import Timing
 
@@ -31,7 +31,7 @@ def counted(clock: Any) -> Timing:
 def explained():
     unet = small_unet()
     found = todome.explain(unet, 256, 512, name="small", timing=counted(AttentionClock(unet, MILLION)))
-    assert not contexts_on(unet)
+    assert not patches_on(unet)
     return found
 
 

@@ -5,10 +5,12 @@ import sys
 
 import pytest
 import torch
-from zoo import draw, small_unet, tiny_pipeline, unet_inputs
+from zoo import draw, plan_of, planned, small_unet, tiny_pipeline, unet_inputs
 
-from todome import Downsample, Merge
-from todome.tools.measuring.methods import EXAMPLES, Method, method_named, methods_named
+from todome import Downsample, Merge, Plan
+from todome.levers.layers import PlannedLayer
+from todome.levers.lever import Piece
+from todome.tools.measuring.methods import EXAMPLES, Method, is_windowed, method_named, methods_named, plan_parts
 from todome.tools.measuring.peers import CaTome, DeepCache, Tomesd
 
 NAMED = {
@@ -64,6 +66,24 @@ def test_dense_comes_first_and_none_comes_twice():
 def test_dense_alone_is_compared_with_nothing(names):
     with pytest.raises(ValueError, match=r"^methods=.* Allowed: dense and at least one more\."):
         methods_named(names)
+
+
+def flat(*factors: float | None) -> Plan:
+    layers = {f"up.1.{place}": PlannedLayer.flat(factor, 64, (8,)) for place, factor in enumerate(factors)}
+    return plan_of(layers, seed=3)
+
+
+def test_a_run_with_a_plan_has_parts_in_which_nothing_changes():
+    first = PlannedLayer((Piece(0.25, 4), Piece(0.75, None), Piece(1.0, 2)), 64, (8,))
+    layers = {"up.1.0": first, "up.1.1": planned(3, 64, (8,), later=2, switch=0.75)}
+    assert plan_parts(plan_of(layers, seed=3)) == [(0.25, flat(4, 3)), (0.5, flat(None, 3)), (0.25, flat(2, 2))]
+    for whole in (flat(2, None), Plan((Merge(0.5),))):
+        assert plan_parts(whole) == [(1.0, whole)]
+
+
+def test_what_is_off_in_some_steps():
+    assert not any(map(is_windowed, (None, Downsample(2), flat(2))))
+    assert all(map(is_windowed, (Merge(0.5, start=0.1), flat(2).within(stop=0.9))))
 
 
 @pytest.mark.parametrize("peer", [Tomesd(0.5), CaTome(0.0), DeepCache(2)], ids=lambda peer: type(peer).__name__)

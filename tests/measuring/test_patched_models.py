@@ -15,7 +15,7 @@ from zoo import ddim, draw, mini_unet, run, small_unet, talking, tiny_pipeline, 
 
 import todome
 from todome import Downsample, Merge
-from todome.hooks.modules import contexts_on
+from todome.hooks.attaching import patches_on
 from todome.tools.demo import compare
 from todome.tools.generate import Settings, make_picture
 from todome.tools.suspending import suspended
@@ -99,7 +99,7 @@ def test_the_patch_is_left_as_it_was(reduction, name, tmp_path):
     assert str(patch) == text
     assert torch.equal(draw(pipe, steps=4), drawn)
     patch.remove()
-    assert not contexts_on(pipe.unet)
+    assert not patches_on(pipe.unet)
     assert not {"step", "set_timesteps"} & vars(pipe.scheduler).keys()
 
 
@@ -125,7 +125,7 @@ def test_the_patch_is_left_as_it_was_when_it_fails(reduction, name, tmp_path):
     assert str(patch) == text
     assert torch.equal(draw(pipe, steps=4), drawn)
     patch.remove()
-    assert not contexts_on(pipe.unet)
+    assert not patches_on(pipe.unet)
 
 
 def test_dense_is_dense_where_a_pipeline_is_patched(tmp_path):
@@ -144,11 +144,11 @@ def test_the_times_of_dense_are_those_without_the_patch():
     """What is timed as dense has no hooks of todome, and what is timed as reduced has those of its own method."""
     unet, timed = mini_unet(), []
     todome.apply(unet, Downsample(4))
-    mine = contexts_on(unet)
-    unet.register_forward_pre_hook(lambda *_: timed.append([context.clock.reduction for context in contexts_on(unet)]))
+    mine = patches_on(unet)
+    unet.register_forward_pre_hook(lambda *_: timed.append([one.lever for p in patches_on(unet) for one in p.levers]))
     todome.bench(unet, [(64, 64)], ["todome:2"], rounds=1, seconds=0)
     assert [one for one, _ in itertools.groupby(timed)] == [[], [Downsample(2)], []]
-    assert contexts_on(unet) == mine
+    assert patches_on(unet) == mine
 
 
 def test_hooks_that_came_and_went_in_between_are_respected():

@@ -15,7 +15,7 @@ from attention_clock import LEVEL_1, LEVEL_2, AttentionClock
 from zoo import mini_unet, small_unet, talking, tiny_pipeline
 
 import todome
-from todome.hooks.modules import contexts_on
+from todome.hooks.attaching import patches_on
 from todome.tools.measuring.methods import methods_named
 from todome.tools.measuring.speed import AGAIN, BenchCase, CaseTimer, read_bench
 from todome.tools.timing import Stopwatch, Timing, measuring, milliseconds
@@ -136,7 +136,7 @@ def test_what_runs_out_of_memory_is_noted_and_the_others_go_on(unet, reduced):
     """Also where it is dense, already while the GPU is kept busy: a reduction may be all that fits."""
 
     def full(*_: Any) -> None:
-        if bool(contexts_on(unet)) == reduced:
+        if bool(patches_on(unet)) == reduced:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 128.00 GiB. GPU 0 has")
 
     unet.register_forward_pre_hook(full)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from todome.reductions import Downsample, Merge
+from todome.levers.downsample import Downsample
+from todome.levers.merge import Merge
 from todome.tools.measuring.methods import method_named
 from todome.tools.measuring.runs import Closeness, Evaluation, EvaluationPlan, EvaluationRow
 from todome.tools.measuring.tables import TABLES, closeness_table, todo_table, tome_table

@@ -18,7 +18,7 @@ from zoo import small_unet
 
 import todome
 from todome import Plan
-from todome.hooks.modules import contexts_on
+from todome.hooks.attaching import patches_on
 from todome.tools.measuring.drawing import PictureMaker
 from todome.tools.measuring.evaluation import plan_for
 from todome.tools.pipelines import open_pipeline
@@ -91,19 +91,21 @@ HELD_OUT, OTHERS = {1: PROMPTS[1], 2: PROMPTS[2]}, {3: PROMPTS[3], 4: PROMPTS[1]
 
 def test_the_plan_keeps_the_budget_where_a_user_draws_with_it_and_says_what_it_was_measured_on(pipe, run, tmp_path):
     plan = run(keep=30)
-    for prompts, found in [(HELD_OUT, plan.measured), (OTHERS, plan.measured["others"])]:
+    for prompts, found in [(HELD_OUT, plan.evidence), (OTHERS, plan.evidence["others"])]:
         error = (drawn_again(pipe, plan, prompts) - drawn_again(pipe, None, prompts)).square().mean().item()
         assert found["psnr"] == pytest.approx(-10 * math.log10(error), abs=0.02)
         assert found["worst"] <= found["low"] <= found["high"]
-    assert plan.measured["psnr"] >= 30
-    assert plan.measured["speedup"] > 1.05
-    assert any(layer.factor > 1 or layer.later > 1 for layer in plan.layers.values())
-    assert not contexts_on(pipe.unet)
-    found = plan.measured
+    assert plan.evidence["psnr"] >= 30
+    assert plan.evidence["speedup"] > 1.05
+    assert any(layer.is_reduced for layer in plan.layers.values())
+    assert not patches_on(pipe.unet)
+    found = plan.conditions
     assert (found["class"], found["size"], found["steps"]) == ("UNet2DConditionModel", [32, 32], 4)
-    assert {"fingerprint", "scheduler", "device", "dtype", "versions", "date", "guidance", "share"} <= found.keys()
+    assert {"fingerprint", "scheduler", "guidance"} <= found.keys()
+    assert {"device", "dtype", "versions", "date", "share"} <= plan.evidence.keys()
     plan.save(tmp_path / "plan.json")
-    assert Plan.load(tmp_path / "plan.json").measured == found
+    back = Plan.load(tmp_path / "plan.json")
+    assert (back.conditions, back.evidence) == (found, plan.evidence)
 
 
 def test_without_time_no_other_pictures_check_the_plan(run, tuned, tmp_path):
@@ -111,7 +113,7 @@ def test_without_time_no_other_pictures_check_the_plan(run, tuned, tmp_path):
     (tmp_path / "run" / FILE).write_text("\n".join(known))
     plan = run(keep=30, minutes=1e-9)
     assert plan == tuned[1]
-    assert tuned[1].measured.keys() - plan.measured.keys() == {"others"}
+    assert tuned[1].evidence.keys() - plan.evidence.keys() == {"others"}
 
 
 @pytest.mark.thorough
@@ -119,15 +121,15 @@ def test_a_step_is_timed_with_as_many_pictures_as_are_drawn_at_once(pipe):
     rows, counts = set(), {"calibration": 2, "held_out": 2, "batch": 2}
     pipe.unet.register_forward_pre_hook(lambda unet, args, kwargs: rows.add(len(args[0])), with_kwargs=True)
     plan = todome.tune(pipe, **{**SMALL, **counts}, keep=30, options=counting(pipe, rounds=1))
-    assert plan.measured["batch"] == 2
+    assert plan.conditions["batch"] == 2
     assert rows == {4}  # with guidance
 
 
 @pytest.mark.thorough
 def test_goals(run):
     """A larger budget is no slower; a speed is reached, a higher one no closer."""
-    assert run(keep=20).measured["speedup"] >= run(keep=40).measured["speedup"]
-    slow, fast = run(faster=1.1).measured, run(faster=1.4).measured
+    assert run(keep=20).evidence["speedup"] >= run(keep=40).evidence["speedup"]
+    slow, fast = run(faster=1.1).evidence, run(faster=1.4).evidence
     assert slow["speedup"] >= 1.1
     assert fast["speedup"] >= 1.4
     assert slow["psnr"] >= fast["psnr"]
@@ -142,7 +144,7 @@ def test_the_same_call_again_measures_nothing(pipe, tuned, run, drawn):
     plan, again = tuned[1], run(keep=30)
     assert not drawn
     assert again == plan
-    assert again.measured.keys() == plan.measured.keys()
+    assert (again.conditions, again.evidence.keys()) == (plan.conditions, plan.evidence.keys())
     run(keep=25)
     assert "latent" not in drawn  # layers are what they are, whatever the budget
 
@@ -152,7 +154,7 @@ def test_an_interrupted_run_goes_on(pipe, tuned, run, drawn, tmp_path):
     other, drawn.most = tmp_path / "other", 20
     with pytest.raises(KeyboardInterrupt):
         run(keep=30, out=other)
-    assert not contexts_on(pipe.unet)
+    assert not patches_on(pipe.unet)
     kept = probes_in(other)
     assert kept > 10
     drawn.clear()
@@ -171,14 +173,14 @@ def test_other_conditions_are_measured_anew(run, drawn):
 
 def test_a_budget_that_nothing_keeps_leaves_all_dense(run, pipe):
     plan = run(keep=90, options=counting(pipe, rounds=1))  # of every layer at factor 2
-    assert {(layer.factor, layer.later) for layer in plan.layers.values()} == {(1, 1)}
-    assert "All stays dense." in plan.measured["verdict"]
+    assert not any(layer.is_reduced for layer in plan.layers.values())
+    assert "All stays dense." in plan.evidence["verdict"]
 
 
 def test_where_attention_costs_nothing_all_stays_dense_and_nothing_is_drawn(pipe, drawn):
     plan = todome.tune(pipe, **SMALL, keep=30, options=counting(pipe, 1e9))
-    assert plan.measured["speedup"] == 1
-    assert plan.measured["verdict"].startswith("Nothing to gain here")
+    assert plan.evidence["speedup"] == 1
+    assert plan.evidence["verdict"].startswith("Nothing to gain here")
     assert not drawn
 
 
@@ -209,13 +211,11 @@ class NoTimeForLayers(Progress):
 def test_without_time_for_single_layers_those_of_a_level_are_alike(pipe, goal):
     drawn = plan_for("small", prompts_apart(PROMPTS, 1, 2), sizes=((32, 32),), steps=4, pictures=3)
     plan = carry_out(pipe, drawn, goal, 1, None, NoTimeForLayers(None, shown=False), options=counting(pipe))
-    by_level = {layer.tokens: set[tuple[float, float]]() for layer in plan.layers.values()}
-    for layer in plan.layers.values():
-        by_level[layer.tokens].add((layer.factor, layer.later))
-    assert [len(factors) for factors in by_level.values()] == [1] * len(by_level)
-    assert plan.measured["psnr"] >= (goal.keep or 0)
-    assert plan.measured["speedup"] >= (goal.faster or 1)
-    assert "those of a level are alike" in plan.measured["verdict"]
+    by_level = {(layer.tokens, layer.pieces) for layer in plan.layers.values()}
+    assert len(by_level) == len({tokens for tokens, _ in by_level})
+    assert plan.evidence["psnr"] >= (goal.keep or 0)
+    assert plan.evidence["speedup"] >= (goal.faster or 1)
+    assert "those of a level are alike" in plan.evidence["verdict"]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_compiled_model_is_the_same_model_and_takes_long(pipe, tuned):
     plain = tuner_of(pipe)
     pipe.unet = torch.compile(pipe.unet, backend="eager")
     tuner = tuner_of(pipe)
-    assert tuner.about()["fingerprint"] == tuned[1].measured["fingerprint"]
+    assert tuner.about()["fingerprint"] == tuned[1].conditions["fingerprint"]
     assert tuner.about()["compiled"]
     assert tuner.records.conditions != plain.records.conditions  # times of a model that is not compiled are others
     with pytest.warns(UserWarning, match="This model is compiled, and is compiled again"):

@@ -11,9 +11,10 @@ import torch
 from diffusers import UNet2DConditionModel
 from small_tuning import PROMPTS
 from typer.testing import CliRunner, Result
+from zoo import plan_of, planned
 
 from todome import Plan
-from todome.hooks.modules import contexts_on
+from todome.hooks.attaching import patches_on
 from todome.tools.commands import app
 from todome.tools.commands.tune import show
 from todome.tools.generate import settings_of
@@ -46,7 +47,7 @@ def test_a_plan_and_what_is_said(run):
     result = tune(run, "--keep", 30)
     assert result.exit_code == 0, result.output
     plan = Plan.load("plan.json")
-    assert plan.measured["verdict"] in result.stdout
+    assert plan.evidence["verdict"] in result.stdout
     assert "up.1.1: factor " in result.stdout
     assert not list(Path().glob("*.part"))
 
@@ -56,11 +57,11 @@ def test_a_plan_and_what_is_said(run):
     [(2, 20.0, "--plan plan.json"), (2, 90.0, "--dense --steps 3"), (1, None, None)],
 )
 def test_what_gains_nothing_is_not_recommended(tuned, capsys, factor, control, named):
-    layers = {name: layer._replace(factor=factor, later=factor) for name, layer in tuned[1].layers.items()}
-    measured = {**tuned[1].measured, "control": control and {"steps": 3, "psnr": control}}
-    show(Plan(layers, measured=measured), Path("plan.json"), "model")
+    layers = {name: planned(factor, layer.tokens, layer.width) for name, layer in tuned[1].layers.items()}
+    evidence = {**tuned[1].evidence, "control": control and {"steps": 3, "psnr": control}}
+    show(plan_of(layers, evidence=evidence), Path("plan.json"), "model")
     said = capsys.readouterr().out
-    assert measured["verdict"] in said
+    assert evidence["verdict"] in said
     assert [words for words in ("--plan plan.json", "--dense --steps 3") if words in said] == ([named] if named else [])
 
 
@@ -111,7 +112,7 @@ def test_generate_with_a_plan_is_what_apply_makes(run):
 )
 def test_generate_refuses(run, words, said):
     found = json.loads(Path("old.json").read_text())
-    found["layers"]["up.1.0"]["width"] = [99]
+    found["levers"]["layers"]["layers"]["up.1.0"]["width"] = [99]
     Path("other.json").write_text(json.dumps(found))
     result = run("generate", "a rose", "--model", "model", *words, "-o", "rose.png")
     assert result.exit_code in (1, 2)
@@ -132,14 +133,16 @@ def test_a_method_with_a_plan():
 @torch.no_grad()
 @pytest.mark.usefixtures("run")
 def test_parts_of_a_plan_are_timed_apart_and_again_when_it_has_changed():
-    pipe, plan = open_pipeline("model", "cpu"), Plan.load("old.json")
+    pipe, old = open_pipeline("model", "cpu"), Plan.load("old.json").layers
     pipe.set_progress_bar_config(disable=True)
-    plan = Plan({**plan.layers, "up.1.0": plan.layers["up.1.0"]._replace(factor=4, later=1)}, switch=0.25)
-    plan.save("falls.json")
+    flat = {name: planned(2, layer.tokens, layer.width) for name, layer in old.items()}
+    _, tokens, width = old["up.1.0"]
+    parts = [plan_of({**flat, "up.1.0": planned(factor, tokens, width)}) for factor in (4, 1.5)]
+    plan_of({**flat, "up.1.0": planned(4, tokens, width, later=1.5, switch=0.25)}).save("falls.json")
     with method_named("todome:plan=falls.json").on(pipe.unet) as kinds:
         assert [kind.share for kind in kinds] == [0.25, 0.75]
-        assert [kind.begin().reduction for kind in kinds] == [plan.part(False), plan.part(True)]
-    assert not contexts_on(pipe.unet)
+        assert [kind.begin().levers for kind in kinds] == [(part,) for part in parts]
+    assert not patches_on(pipe.unet)
 
     def timed() -> bool:
         before = Path("bench.json").read_text() if Path("bench.json").exists() else ""
@@ -161,7 +164,7 @@ def evaluate(run: Callable[..., Result], *words: Any) -> Result:
 def changed(file: str) -> None:
     """Writes a plan with other factors into its file."""
     plan = Plan.load(file)
-    Plan({name: layer._replace(factor=1.5, later=1.5) for name, layer in plan.layers.items()}).save(file)
+    plan_of({name: planned(1.5, layer.tokens, layer.width) for name, layer in plan.layers.items()}).save(file)
 
 
 def test_eval_draws_a_plan_and_goes_on_with_the_same_alone(run):

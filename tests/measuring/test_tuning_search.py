@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from todome.plan import Plan, PlannedLayer
+from todome.levers.layers import PlannedLayer
+from todome.levers.lever import setting_at
+from todome.levers.plan import Plan
 from todome.tools.tuning.choice import Option, cheapest
 from todome.tools.tuning.goal import Goal
 from todome.tools.tuning.layer_times import FACTORS, LayerTimes
-from todome.tools.tuning.layers import TunedLayers
+from todome.tools.tuning.layers import SWITCH, Factors, TunedLayers
 from todome.tools.tuning.records import FILE, Records
 from todome.tools.tuning.search import Search, Trial
 from todome.tools.tuning.sensitivity import Probe, Sensitivity
@@ -93,6 +95,12 @@ def chance(text: str) -> float:
     return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) / 2**31 - 1
 
 
+def choices_of(plan: Plan) -> dict[str, Factors]:
+    """The factor of each layer in each half of a run."""
+    halves = {name: [setting_at(one.pieces, done) or 1 for done in (0, SWITCH)] for name, one in plan.layers.items()}
+    return {name: (now, later) for name, (now, later) in halves.items()}
+
+
 class Model:
     """Pictures have an error of scale * (error of the latents) ** power, and more or less by chance.
 
@@ -109,20 +117,19 @@ class Model:
                     self.sensitivity.errors[Probe(name, half, factor)] = error
 
     def picture_errors(self, plan: Plan) -> list[float]:
-        choices = {name: (one.factor, one.later) for name, one in plan.layers.items()}
+        choices = choices_of(plan)
         more = self.noise * chance(str(choices)) + self.apart * ({*choices.values()} == {(2, 2)})
         return [self.scale * self.sensitivity.total(choices) ** self.power * 10 ** (more / 10)]
 
     def search(self, levels: Sequence[int] = (1, 1, 1, 1, 1)) -> Search:
-        dense = {name: PlannedLayer(1, 1, 1024, (64, 64)) for name in NAMES}
+        dense = {name: PlannedLayer.flat(None, 1024, (64, 64)) for name in NAMES}
         layers = TunedLayers(dense, dict(zip(NAMES, levels, strict=True)))
         times = LayerTimes(
             10.0, 0.0, {(level, factor): SAVED[factor] for level in sorted({*levels}) for factor in SAVED}
         )
 
         def time_plan(plan: Plan) -> dict[str, float]:
-            choices = {name: (one.factor, one.later) for name, one in plan.layers.items()}
-            return {"speedup": times.speedup(layers, choices), "noise": 0.0}
+            return {"speedup": times.speedup(layers, choices_of(plan)), "noise": 0.0}
 
         drawings: Any = self
         return Search(layers, times, self.sensitivity, drawings, Records({}), time_plan)

@@ -1,26 +1,43 @@
 """The clock by itself: windows, phases, and steps that are told from timesteps."""
 
 import pickle
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from zoo import one_level_unet
+from zoo import one_level_unet, token_state
 
 import todome
 from todome import Downsample, Merge
-from todome.steps.clock import Clock
+from todome.hooks.keys import KeptKeys
+from todome.hooks.layers import layer_table
+from todome.hooks.patched import PatchedModel, Shared
+from todome.hooks.state import TokenCall
+from todome.hooks.tokens import TokenState
+from todome.tokens.tables import TableCache
 
 
-def clock_of(**settings: Any) -> Clock:
-    return Clock(Downsample(2, **settings))
+def state_of(lever: Any) -> TokenState:
+    """What the hooks of a lever share on a model with one layer."""
+    parts = lever.parts([SimpleNamespace(level=1)])
+    return TokenState(lever, parts, TableCache(partial(layer_table, lever, KeptKeys)), PatchedModel(Shared()))
 
 
-def active_at(clock: Clock, number: int, steps: int) -> bool:
-    clock.runs.at(number, steps)
-    return clock.current_call().active
+def clock_of(**settings: Any) -> TokenState:
+    return state_of(Downsample(2, **settings))
+
+
+def next_call(clock: TokenState, timestep: Any) -> TokenCall:
+    return clock.call_at(clock.patched.shared.runs.of(timestep))
+
+
+def active_at(clock: TokenState, number: int, steps: int) -> bool:
+    clock.patched.shared.runs.at(number, steps)
+    return clock.current_call().part is not None
 
 
 @settings(deadline=None)
@@ -38,24 +55,24 @@ def test_a_sum_of_tenths_opens_where_it_should():
     assert [active_at(clock, number, 10) for number in range(10)] == [False] * 3 + [True] * 7
 
 
-def phases_of(clock: Clock, steps: int) -> list[int]:
+def phases_of(clock: TokenState, steps: int) -> list[int]:
     found = []
     for number in range(steps):
-        clock.runs.at(number, steps)
-        found.append(clock.next_call(None).phase_index)
+        clock.patched.shared.runs.at(number, steps)
+        found.append(next_call(clock, None).phase_index)
     return found
 
 
 def test_phases_are_steps_when_dithering_and_draws_when_random():
     random = Downsample(2, phase="random")
     assert phases_of(clock_of(), 5) == [0, 1, 2, 3, 4]
-    assert phases_of(Clock(random), 5) == [random.phase_index(number) for number in range(5)]
-    assert phases_of(Clock(Merge(random=False)), 5) == [0] * 5
+    assert phases_of(state_of(random), 5) == [random.phase_index(number) for number in range(5)]
+    assert phases_of(state_of(Merge(random=False)), 5) == [0] * 5
 
 
 def steps_of(timesteps: list[float]) -> list[int]:
     clock = clock_of()
-    return [clock.next_call(torch.tensor(timestep)).phase_index for timestep in timesteps]
+    return [next_call(clock, torch.tensor(timestep)).phase_index for timestep in timesteps]
 
 
 def test_without_a_driver_timesteps_tell_steps_apart():
@@ -73,7 +90,7 @@ def test_every_run_without_a_driver_has_the_same_steps(runs):
     for run in (sorted(run, reverse=True) for run in runs):
         if run[0] <= last:
             continue  # cannot be told from a run that goes on
-        assert [clock.next_call(timestep).phase_index for timestep in run] == list(range(len(run)))
+        assert [next_call(clock, timestep).phase_index for timestep in run] == list(range(len(run)))
         last = run[-1]
 
 
@@ -82,29 +99,29 @@ def test_every_run_without_a_driver_has_the_same_steps(runs):
 )
 def test_timesteps_of_every_form(timestep):
     clock = clock_of()
-    clock.next_call(9)
-    assert clock.next_call(timestep).phase_index == 1
+    next_call(clock, 9)
+    assert next_call(clock, timestep).phase_index == 1
 
 
 def test_a_timestep_that_cannot_be_read_stays_in_its_step():
     clock = clock_of()
-    clock.next_call(9)
-    clock.next_call(7)
-    assert clock.next_call(None).phase_index == 1
-    assert clock.next_call(torch.zeros(2, device="meta")).phase_index == 1
+    next_call(clock, 9)
+    next_call(clock, 7)
+    assert next_call(clock, None).phase_index == 1
+    assert next_call(clock, torch.zeros(2, device="meta")).phase_index == 1
 
 
 def test_a_copied_clock_is_where_the_first_one_was():
     clock = clock_of(stop=0.5)
-    clock.runs.at(6, 10)
+    clock.patched.shared.runs.at(6, 10)
     twin = pickle.loads(pickle.dumps(clock))
-    clock.runs.at(0, 10)
-    assert twin.next_call(None)[:2] == (False, 6)
+    clock.patched.shared.runs.at(0, 10)
+    assert next_call(twin, None) == (None, 6)
 
 
 def test_what_graphs_read_is_overwritten_in_place():
     patch = todome.apply(one_level_unet(), Downsample(2))
-    (inputs,) = [context.inputs for context in patch.clock.contexts]
+    inputs = token_state(patch).graph
     seen = inputs.phase
     for number in (1, 2):
         patch.at(number, 3)

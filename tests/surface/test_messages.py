@@ -99,7 +99,7 @@ def test_arguments_of_the_wrong_type(target):
         with refused(TypeError, "target", target):
             verb(target)
     other: Any = target or 2  # None is the default
-    with refused(TypeError, "reduction", other):
+    with refused(TypeError, "lever", other):
         todome.apply(small_unet(), other)
     with refused(TypeError, "scheduler", other):
         todome.apply(small_unet(), Downsample(2), scheduler=other)

@@ -122,7 +122,7 @@ def test_latents_keep_no_patch_alive():
     unet, batch = small_unet(), unet_batch()
     patch = todome.apply(unet, KEYS)
     unet(**batch)
-    ghost = weakref.ref(patch.clock)
+    ghost = weakref.ref(patch.shared)
     patch.remove()
     del patch
     gc.collect()

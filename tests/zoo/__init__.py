@@ -4,7 +4,7 @@ What todome itself believes is not asked here: the tests compare the two.
 """
 
 from .hosts import ZOO, Host, host_named, reduced_everywhere
-from .inputs import TEXT, noise, text, unet_inputs
+from .inputs import TEXT, controlnet_inputs, noise, text, unet_inputs
 from .models import (
     WIDTH,
     LatentDiffusion,
@@ -21,8 +21,9 @@ from .models import (
     two_levels_unet,
 )
 from .pipelines import SIDE, ddim, draw, picture, tiny_pipeline, tiny_vae
+from .plans import plan_for_all, plan_of, planned
 from .speech import talking
-from .watching import image_keys, is_image_attention, recorded, recording, token_counts
+from .watching import image_keys, is_image_attention, phase_of, recorded, recording, token_counts, token_state
 
 __all__ = [
     "SIDE",
@@ -32,6 +33,7 @@ __all__ = [
     "Host",
     "LatentDiffusion",
     "controlnet",
+    "controlnet_inputs",
     "ddim",
     "draw",
     "host_named",
@@ -45,7 +47,11 @@ __all__ = [
     "model_of",
     "noise",
     "one_level_unet",
+    "phase_of",
     "picture",
+    "plan_for_all",
+    "plan_of",
+    "planned",
     "recorded",
     "recording",
     "reduced_everywhere",
@@ -56,6 +62,7 @@ __all__ = [
     "tiny_pipeline",
     "tiny_vae",
     "token_counts",
+    "token_state",
     "two_levels_unet",
     "unet_inputs",
 ]

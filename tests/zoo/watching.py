@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from todome import Patch
+from todome.hooks.tokens import TokenState
 
 from .hosts import Host
 from .models import model_of
@@ -67,6 +68,16 @@ class Record:
         return [len(rows) < len(self.queries) for rows in self.rows]
 
 
+def token_state(patch: Patch) -> TokenState:
+    """What the hooks of the token lever share on the first model of a patch."""
+    return patch._places[0].states[0]
+
+
+def phase_of(patch: Patch) -> int:
+    """The phase of the call that is being made."""
+    return token_state(patch).current_call().phase_index
+
+
 @contextmanager
 def recording(unet: nn.Module, patch: Patch | None = None) -> Iterator[Record]:
     """Notes which tokens were keys, and the phase of the patch, at every call of the model."""
@@ -77,9 +88,7 @@ def recording(unet: nn.Module, patch: Patch | None = None) -> Iterator[Record]:
         attention.get_submodule("to_k").register_forward_pre_hook(record.note_keys),
     ]
     if patch is not None:
-        hung.append(
-            attention.register_forward_hook(lambda *_: record.phases.append(patch.clock.current_call().phase_index))
-        )
+        hung.append(attention.register_forward_hook(lambda *_: record.phases.append(phase_of(patch))))
     try:
         yield record
     finally:

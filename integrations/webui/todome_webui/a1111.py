@@ -3,14 +3,14 @@
 from typing import Any
 
 import todome
-from todome.reductions import Level, Reduction
+from todome.levers.lever import Level, TokenLever
 
 
 class ReducedModel:
     """A model with todome's hooks on it, until `remove`."""
 
-    def __init__(self, sd_model: Any, reduction: Reduction) -> None:
-        self.patch = todome.apply(sd_model, reduction)
+    def __init__(self, sd_model: Any, lever: TokenLever) -> None:
+        self.patch = todome.apply(sd_model, lever)
 
     def at(self, step: int, steps: int) -> None:
         self.patch.at(step, steps)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from todome.hosts.comfy import AttentionPatch
-from todome.reductions import Level, Reduction
+from todome.levers.lever import Level, TokenLever
 from todome.steps.sigmas import SigmaClock
 
 
@@ -14,8 +14,8 @@ class SamplerClock(SigmaClock):
         """The call belongs to the step that `at` named."""
 
     def at(self, step: int, steps: int) -> None:
-        self.step, self.phase_index = step, self.reduction.phase_index(step)
-        self.active, self.late = self.reduction.is_on(step, steps), self.reduction.is_late(step, steps)
+        self.step, self.phase_index = step, self.lever.phase_index(step)
+        self.part = self.parts.at(step, steps)
 
     def __deepcopy__(self, memo: Any) -> "SamplerClock":
         return self  # others may clone the settings after us: there is one sampler all the same
@@ -38,11 +38,11 @@ class LevelsMet:
 class ReducedModel:
     """A model whose settings have todome's patches, until `remove`."""
 
-    def __init__(self, sd_model: Any, reduction: Reduction) -> None:
+    def __init__(self, sd_model: Any, lever: TokenLever) -> None:
         self.objects, self.dense = sd_model.forge_objects, sd_model.forge_objects.unet
         self.met = LevelsMet()
-        patch = AttentionPatch(reduction, self.dense.model.diffusion_model, self.met)
-        patch.clock = self.clock = SamplerClock(reduction, None)
+        patch = AttentionPatch(lever, self.dense.model.diffusion_model, self.met)
+        patch.clock = self.clock = SamplerClock(lever, patch.parts, None)
         self.reduced = self.dense.clone()
         self.reduced.set_model_attn1_patch(patch.before)  # pyright: ignore[reportAttributeAccessIssue]
         self.reduced.set_model_attn1_output_patch(patch.after)  # pyright: ignore[reportAttributeAccessIssue]

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 from todome import Plan
-from todome.reductions import AUTO_KEYS
+from todome.levers.downsample import AUTO_KEYS
 
 from .settings import MERGING, SAME, Settings
 
@@ -46,7 +46,7 @@ def planned_gain(file: str) -> str:
         plan = Plan.load(file)
     except ValueError as error:
         return html.escape(str(error))
-    found, where = plan.measured, ""
+    found, where = {**plan.conditions, **plan.evidence}, ""
     if {"size", "device"} <= found.keys():
         where = f" Measured at {' x '.join(map(str, found['size']))} on {found['device']}."
     return html.escape(f"{plan}.{where}")

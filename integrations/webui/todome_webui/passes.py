@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from todome import NothingToReduce
-from todome.reductions import Reduction
+from todome.levers.lever import TokenLever
 
 from . import a1111, forge
 from .report import Report, latest
@@ -27,7 +27,7 @@ class Pass:
     webui would only note one in a script; and nothing can be left on a model afterwards.
     """
 
-    def __init__(self, p: Any, title: str, wanted: Callable[[], Reduction]) -> None:
+    def __init__(self, p: Any, title: str, wanted: Callable[[], TokenLever]) -> None:
         self.p, self.sampler, self.title, self.wanted = p, p.sampler, title, wanted
         self.sd_model: Any = None
         self.reduced: a1111.ReducedModel | forge.ReducedModel | None = None
@@ -53,11 +53,11 @@ class Pass:
             self.sampler.launch_sampling = self.replaced
 
     def begin(self) -> None:
-        self.sd_model, reduction = self.p.sd_model, self.wanted()
+        self.sd_model, lever = self.p.sd_model, self.wanted()
         host = forge if hasattr(self.sd_model, "forge_objects") else a1111
         try:
-            self.reduced = host.ReducedModel(self.sd_model, reduction)
-            self.report = Report(self.title, reduction)
+            self.reduced = host.ReducedModel(self.sd_model, lever)
+            self.report = Report(self.title, lever)
         except NothingToReduce as reason:
             self.tell([f"{self.title}: dense. {reason}"], dense=True)
 

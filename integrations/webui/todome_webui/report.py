@@ -4,19 +4,21 @@ import html
 import math
 from collections.abc import Sequence
 
-from todome import Plan
-from todome.reductions import AUTO_KEYS, Level, Reduction, format_grid
+from todome.levers.checks import format_grid
+from todome.levers.downsample import AUTO_KEYS
+from todome.levers.layers import DownsampleLayers
+from todome.levers.lever import Level, TokenLever
 
 
 class Report:
     """The steps of one pass, and what was reduced in them."""
 
-    def __init__(self, title: str, reduction: Reduction) -> None:
-        self.title, self.reduction = title, reduction
-        self.steps: dict[int, bool] = {}  # those that were made, and whether the reduction was on
+    def __init__(self, title: str, lever: TokenLever) -> None:
+        self.title, self.lever = title, lever
+        self.steps: dict[int, bool] = {}  # those that were made, and whether the lever was on
 
     def note_step(self, step: int, steps: int) -> None:
-        self.steps[step] = self.reduction.is_on(step, steps)
+        self.steps[step] = self.lever.is_on(step, steps)
 
     def reduced(self, levels: Sequence[Level]) -> bool:
         return any(left < math.prod(grid) for level in levels for grid, left in level.grids.items())
@@ -28,15 +30,16 @@ class Report:
         if not self.reduced(levels):
             return [f"{self.title}: nothing was reduced. {self.reason(levels)}"]
         share = f"in {sum(self.steps.values())} of {len(self.steps)} steps"
-        return [f"{self.title}: {self.reduction.describe(level)}, {share}" for level in levels]
+        return [f"{self.title}: {self.lever.describe(level)}, {share}" for level in levels]
 
     def reason(self, levels: Sequence[Level]) -> str:
         if not any(self.steps.values()):
-            return f"It is disabled after {self.reduction.stop:.0%} of the steps, which is before the first one ends."
+            return f"It is disabled after {self.lever.stop:.0%} of the steps, which is before the first one ends."
+        planned = self.lever.layers.values() if isinstance(self.lever, DownsampleLayers) else ()
+        if planned and (levels or not any(layer.is_reduced for layer in planned)):
+            return "The plan leaves every layer dense: todome tune found nothing to gain."
         if not levels:
             return "HyperTile, token merging or a reference of ControlNet changes the tokens: use one of them."
-        if isinstance(self.reduction, Plan):
-            return "The plan leaves every layer dense: todome tune found nothing to gain."
         finest = max(grid for level in levels for grid in level.grids)
         return (
             f"The automatic factor leaves up to {AUTO_KEYS} tokens as they are, and this picture has "

@@ -87,7 +87,7 @@ class TokenDownsampling(scripts.Script):
         elif p.is_hr_pass:
             title, own = "hires pass", settings.factor_hr
         if not settings.off(own):
-            Pass(p, title, partial(settings.reduction, own))
+            Pass(p, title, partial(settings.lever, own))
 
 
 def is_img2img(p: Any) -> bool:

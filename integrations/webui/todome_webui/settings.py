@@ -1,13 +1,14 @@
 """What a user can set, and what it means. Names, ranges and infotext of the older extension are kept."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, NamedTuple
 
 import todome
 from todome import Downsample, Merge, Plan
 from todome.errors import invalid_value
-from todome.reductions import Reduction
+from todome.hosts.comfy import token_lever
+from todome.levers.lever import TokenLever
 
 TITLE = "Token Downsampling (todome)"
 SECTION = ("token_downsampling", TITLE)
@@ -121,7 +122,7 @@ class Settings:
         factor = self.factor if own == SAME else as_factor(own)
         return factor if self.factor2 == 1 else (factor, self.factor2)  # a model may have no second level
 
-    def reduction(self, own: str) -> Reduction:
+    def lever(self, own: str) -> TokenLever:
         """What todome is to do in a pass with this own factor. It refuses what is out of range."""
         if self.method == MERGING:
             return Merge(self.ratio, stop=self.disable_after)
@@ -130,8 +131,7 @@ class Settings:
                 "method", self.method, f'"{DOWNSAMPLING}" or "{MERGING}"', "The first is closer to dense"
             )
         if self.planned(own):
-            plan = Plan.load(self.plan)
-            return replace(plan, stop=min(plan.stop, self.disable_after))
+            return token_lever(Plan.load(self.plan).within(stop=self.disable_after))
         return Downsample(self.factor_with(own), self.phase, stop=self.disable_after)
 
     def infotext(self, own: Sequence[str]) -> dict[str, Any]:

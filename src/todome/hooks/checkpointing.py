@@ -13,6 +13,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from .compiling import outside_graphs
+
 Choice = TypeVar("Choice")
 
 
@@ -37,6 +39,7 @@ class Memory:
         self.recent: list[Any] = []  # different choices in training since something was computed again; two at most
         self.recomputed = False
 
+    @outside_graphs
     def choose(self, x: Tensor, choose: Callable[[], Choice], training: bool, fresh: bool = False) -> Choice:
         """What was chosen for x; chosen now, unless this is an earlier call that is computed again.
 

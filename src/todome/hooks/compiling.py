@@ -7,8 +7,11 @@ Before torch 2.4 no hook can be a part of a graph: a compiled model then gives w
 several graphs, and `fullgraph=True` is refused by torch.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
 import torch
@@ -21,7 +24,7 @@ HOOKS_IN_GRAPHS = TORCH >= (2, 4)
 
 
 def outside_graphs(method: Method) -> Method:
-    """Keeps a method, and all that it calls, out of every graph."""
+    """Keeps a method, and all that it calls in other libraries, out of every graph."""
     return cast(Method, torch.compiler.disable(method))
 
 
@@ -31,19 +34,48 @@ if HOOKS_IN_GRAPHS:
     is_compiling = torch.compiler.is_compiling
     assume_constant_result = torch.compiler.assume_constant_result
 
-    def stays_eager(method: Method) -> Method:
-        """Keeps torch.compile from making a graph of a method by itself. As a part of a larger graph it is compiled."""
-        skip_code(method.__code__)
+    def is_hook(method: Method) -> Method:
+        """Marks a method that torch calls: a part of a larger graph, or none (`keep_eager`)."""
         return method
 
+    @cache
+    def keep_eager(module: str) -> None:
+        """Keeps torch.compile from making graphs of the functions of a module by themselves.
+
+        As parts of a larger graph they are compiled. This costs nothing when they are called, as `disable` does.
+        """
+        for value in list(vars(sys.modules[module]).values()):
+            for function in functions_in(value):
+                if function.__module__ == module:
+                    skip_all(function.__code__)
+
+    def skip_all(code: CodeType) -> None:
+        skip_code(code)
+        for part in code.co_consts:
+            if isinstance(part, CodeType):
+                skip_all(part)
+
+    def functions_in(value: Any) -> Iterator[FunctionType]:
+        """A function itself, and all that a class defines."""
+        values = vars(value).values() if isinstance(value, type) else [value]
+        for one in values:
+            inner = [one.fget] if isinstance(one, property) else [getattr(one, "__func__", one)]
+            yield from (function for function in inner if isinstance(function, FunctionType))
+
 else:
-    stays_eager = outside_graphs
 
     def is_compiling() -> bool:
         return False
 
     def assume_constant_result(fn: Method) -> Method:
         return fn
+
+    def is_hook(method: Method) -> Method:
+        """Marks a method that torch calls, and keeps it, and all that it calls, out of every graph."""
+        return outside_graphs(method)
+
+    def keep_eager(module: str) -> None:
+        """Nothing: hooks are out of every graph."""
 
 
 @contextmanager

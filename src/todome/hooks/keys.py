@@ -5,31 +5,52 @@ processor of another kind, or something around it that may regroup its tokens (H
 projections themselves, where the tokens really arrive.
 """
 
+import math
 import warnings
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..reductions import format_grid
-from ..tokens.grid import Grid, RowTable, kept_rows, tile_of
-from .compiling import is_compiling, outside_graphs, stays_eager
-from .grids import LayerHook
-from .modules import Arguments, add_argument_hook, add_pre_hook, first, remove_hooks_on
+from ..levers.checks import format_grid
+from ..levers.downsample import Downsample
+from ..levers.layers import DownsampleLayers
+from ..tokens.grid import Grid, RowTable, downsampling_table, kept_rows, tile_of
+from .attaching import Arguments, add_argument_hook, add_pre_hook, first, remove_hooks_on
+from .compiling import is_compiling, is_hook
+from .layers import LayerHook
+from .registry import attaches
 from .state import BlockCall
 
 
+@attaches(Downsample)
 class KeptKeys(LayerHook):
     """Gives one self-attention the kept rows of its tokens to make keys and values of."""
 
     def __init__(self, layer: Any, *common: Any) -> None:
         super().__init__(layer, *common)
         self.projections: tuple[nn.Module, ...] = ()  # those that are hooked
+        self.seen: tuple[Any, ...] = ()  # what decides how it is hooked
         self.needs_all = layer.needs_all_keys(layer.attention)
         add_pre_hook(layer.attention, self.before_attention)
 
+    @staticmethod
+    def check(layer: Any) -> None:
+        layer.check(layer.attention)
+
+    @staticmethod
+    def build_table(lever: Any, setting: Any, grid: Grid, seed: int) -> RowTable:
+        return downsampling_table(grid, lever.factor_on(grid, setting), lever.phase, seed)
+
     def refresh(self) -> None:
-        attention = self.layer.attention
+        own = vars(self.layer.attention)
+        seen = (own.get("processor"), own.get("forward"))
+        if seen != self.seen or self.projections:
+            self.seen = seen
+            self.follow(self.layer.attention)
+
+    def follow(self, attention: Any) -> None:
+        """Hooks an attention that was set up anew as its processor needs it."""
         self.layer.check(attention)
         self.needs_all = self.layer.needs_all_keys(attention)
         handed = self.layer.takes_kept_rows(attention)
@@ -45,44 +66,50 @@ class KeptKeys(LayerHook):
                 add_argument_hook(module, self.before_projection)
             self.projections = wanted
 
-    @stays_eager
+    @is_hook
     def before_attention(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         """Hands the attention the kept rows of its own input as context: selecting commutes with projecting."""
-        x = first(args, kwargs)  # (batch, tokens, channels)
         given = kwargs.get(self.layer.context) is not None or (len(args) > 1 and args[1] is not None)
-        rows = None if given or self.projections else self.rows_for(x)
-        return None if rows is None else (args, {**kwargs, **self.kept_arguments(x, rows, kwargs)})
+        if given or self.projections:
+            return None
+        x = args[0] if args else first(args, kwargs)  # (batch, tokens, channels)
+        rows = self.rows_for(x)
+        return None if rows is None else (args, kwargs | self.kept_arguments(x, rows, kwargs))
 
     def kept_arguments(self, x: Tensor, rows: Tensor, kwargs: dict[str, Any]) -> dict[str, Tensor]:
         kept = x.index_select(1, rows)  # (batch, kept, channels)
         extra = kwargs.get(self.layer.extra_tokens)  # in front of the queries, so they belong to the keys as well
-        masks = token_masks(kwargs, self.layer.masks, x.shape[1])
-        cut = {name: mask.index_select(-1, rows) for name, mask in masks.items()}
-        return {**cut, self.layer.context: kept if extra is None else torch.cat([extra, kept], 1)}
+        changed = {self.layer.context: kept if extra is None else torch.cat([extra, kept], 1)}
+        for name, mask in token_masks(kwargs, self.layer.masks, x.shape[1]):
+            changed[name] = mask.index_select(-1, rows)
+        return changed
 
+    @is_hook
     def before_projection(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Selects rows where keys and values are projected: there the attention really sees its tokens."""
         rows = self.rows_for(args[0])
         return None if rows is None else (args[0].index_select(1, rows), *args[1:])
 
-    @stays_eager
     def rows_for(self, x: Tensor) -> Tensor | None:
         """The rows of these tokens that are kept in this call; None where all are."""
+        if self.needs_all:
+            return None
         return self.rows_in_graph(x) if is_compiling() else self.rows_in_call(x)
 
     def rows_in_graph(self, x: Tensor) -> Tensor | None:
-        table, phase = self.table_in_graph(x.shape[1]), self.context.inputs.phase.to(x.device)
-        return kept_rows(table, phase) if isinstance(table, RowTable) and not self.needs_all else None
+        table = self.table_in_graph(x.shape[1])
+        return kept_rows(table, self.tokens.graph.phase.to(x.device)) if isinstance(table, RowTable) else None
 
-    @outside_graphs
     def rows_in_call(self, x: Tensor) -> Tensor | None:
-        context = self.context
-        block, capturing = context.state.block, context.state.capturing
-        if block is None or not block.call.active or self.needs_all:
+        state, tokens = self.state, x.shape[1]
+        block = state.block
+        if block is None or block.call.part is None:
             return None
-        grid = block.grid if x.shape[1] == block.tokens else self.tiles_of(x, block)
-        table = None if grid is None else context.tables.find(self.key_for(block.call), grid, x.device, capturing)
-        return kept_rows(table, context.phase_for(block.call, x.device)) if isinstance(table, RowTable) else None
+        grid = block.grid if tokens == block.tokens else self.tiles_of(x, block)
+        table = None if grid is None else self.table_in_call(grid, x.device, block.call)
+        # A number costs no kernel, but a captured graph would keep it for ever.
+        phase = self.tokens.graph.phase.to(x.device) if state.capturing else block.call.phase_index
+        return kept_rows(table, phase) if isinstance(table, RowTable) else None
 
     def tiles_of(self, x: Tensor, block: BlockCall) -> Grid | None:
         """The tiles of the grid that these tokens are; None where they are something else, or it cannot be told."""
@@ -95,7 +122,7 @@ class KeptKeys(LayerHook):
         return None
 
     def warn_of_tiles(self, block: BlockCall, tiles: int) -> None:
-        if self.context.says_now("tiles"):
+        if self.patched.shared.says_now("tiles"):
             grid = format_grid(block.grid)
             warnings.warn(
                 f"Attention sees its {grid} tokens in {tiles} tiles, which can be cut in several ways: such layers are "
@@ -104,7 +131,23 @@ class KeptKeys(LayerHook):
             )
 
 
-def token_masks(kwargs: dict[str, Any], names: tuple[str, ...], tokens: int) -> dict[str, Tensor]:
+def token_masks(kwargs: dict[str, Any], names: tuple[str, ...], tokens: int) -> list[tuple[str, Tensor]]:
     """The masks among the arguments of an attention that speak of single tokens."""
-    masks = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
-    return {name: mask for name, mask in masks.items() if mask.shape[-1] == tokens}
+    masks = [(name, kwargs[name]) for name in names if kwargs.get(name) is not None]
+    return [(name, mask) for name, mask in masks if mask.shape[-1] == tokens]
+
+
+@attaches(DownsampleLayers)
+class PlannedKeys(KeptKeys):
+    """Kept keys of a layer whose factor was measured on pictures of one size."""
+
+    @staticmethod
+    def build_table(lever: Any, setting: Any, grid: Grid, seed: int) -> RowTable:
+        if math.prod(grid) != setting.tokens:
+            share = f"{math.prod(grid) / setting.tokens:.2g}"
+            warnings.warn(
+                f"This plan was measured on pictures of another size; here are {share} times as many tokens. About as "
+                "many keys are kept as there; how close and how fast that is was not measured.",
+                stacklevel=2,
+            )
+        return KeptKeys.build_table(lever, setting, grid, seed)

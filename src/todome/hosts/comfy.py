@@ -17,31 +17,34 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import NothingToReduce, invalid_value
-from ..hooks.modules import unwrapped
-from ..reductions import Level, Merge, Reduction, layer_table
-from ..steps.sigmas import SigmaClock, SigmaWindow
+from ..hooks import keys, merging  # noqa: F401  # they register themselves
+from ..hooks.attaching import unwrapped
+from ..hooks.layers import layer_table
+from ..hooks.registry import handler_of
+from ..levers.lever import Level, Parts, TokenLever, one_of_each
+from ..steps.sigmas import SigmaClock
 from ..tokens.grid import Grid, RowTable, kept_rows
 from ..tokens.matching import Matching, match, merge, unmerge
 from ..tokens.tables import Table, TableCache
-from . import transformers
-from .unet import find_layers, stages_in
+from . import Layer, find_layers, transformers
+from .unet import stages_in
 
 Place = tuple[str, int, int]  # the part of the UNet, the number of the stage, the number of the block in it
 Tell = Callable[[Level], None]
 PARTS = {"input": "input_blocks", "middle": "middle_block", "output": "output_blocks"}
 
 
-def patched(host: Any, reduction: Reduction, tell: Tell, window: SigmaWindow | None = None) -> Any:
-    """A clone of a host's model that is called through the reduction. Where the model is patched already, the new patch
-    replaces the old one; a reduction that leaves everything dense only takes it off.
+def patched(host: Any, given: Any, tell: Tell, sigma_at: Callable[[float], float] | None = None) -> Any:
+    """A clone of a host's model that is called with fewer tokens. Where the model is patched already, the new patch
+    replaces the old one; a lever that leaves everything dense only takes it off.
 
     Args:
         host: What the host passes around as its model: ComfyUI's ModelPatcher, Forge's UnetPatcher.
-        reduction: `Downsample()` or `Merge()`.
+        given: `Downsample()`, `Merge()` or a `Plan`.
         tell: Called with each level when it meets a grid for the first time in a run.
-        window: `start` and `stop` of the reduction as noise levels, for hosts that do not tell their schedule.
+        sigma_at: The noise level at a fraction of the steps, for hosts that do not tell their schedule.
     """
-    patch = AttentionPatch(reduction, host.model.diffusion_model, tell, window)
+    patch = AttentionPatch(given, host.model.diffusion_model, tell, sigma_at)
     clone = without_patch(host)
     if patch.layers:
         clone.set_model_attn1_patch(patch.before)  # pyright: ignore[reportAttributeAccessIssue]
@@ -64,12 +67,11 @@ def is_ours(method: Any) -> bool:
 
 
 class PatchedLayer(NamedTuple):
-    """A layer whose level has a setting: its number among all layers, and how often the latent was halved before it."""
+    """A layer that has a setting: its number among all layers, and how often the latent was halved before it."""
 
     number: int
     level: int
     scale: int
-    settings: tuple[Any, ...]  # in each part of a run
 
 
 class AttentionPatch:
@@ -79,13 +81,15 @@ class AttentionPatch:
     """
 
     def __init__(
-        self, reduction: Reduction, diffusion_model: nn.Module, tell: Tell, window: SigmaWindow | None = None
+        self, given: Any, diffusion_model: nn.Module, tell: Tell, sigma_at: Callable[[float], float] | None = None
     ) -> None:
-        check_parts(reduction)
-        self.reduction, self.tell = reduction, tell
-        self.layers = patched_layers(reduction, diffusion_model)
-        self.tables = TableCache(functools.partial(layer_table, reduction))
-        self.clock = SigmaClock(reduction, window)
+        self.lever, self.tell = token_lever(given), tell
+        layers = known_layers(unwrapped(diffusion_model))
+        self.parts = self.lever.parts(list(layers.values()))
+        self.layers = patched_layers(layers, self.parts)
+        self.tables = TableCache(functools.partial(layer_table, self.lever, handler_of(self.lever)))
+        cuts = None if sigma_at is None else [sigma_at(cut) for cut in self.parts.cuts]
+        self.clock = SigmaClock(self.lever, self.parts, cuts)
         self.said: dict[tuple[int, Grid], int] = {}  # in which run the user was last told of a grid of a level
         self.matching: Matching | None = None
 
@@ -98,13 +102,13 @@ class AttentionPatch:
             return q, k, v
         self.clock.follow(options)
         grid, batch = grid_of(options, layer.scale), options["original_shape"][0]
+        setting = None if self.clock.part is None else self.parts.settings[layer.number][self.clock.part]
         # Others may have made something else of the tokens: text as keys, the frames of a video. HyperTile and ToMe, as
         # these hosts have them, change the queries alone, which fewer keys do not mind.
-        tokens = (q, k, v) if isinstance(self.reduction, Merge) else (k, v)
+        tokens = (k, v) if self.lever.unit == "keys" else (q, k, v)
         whole = all(x.shape[:2] == (batch, math.prod(grid)) for x in tokens)
-        if not self.clock.active or not whole:
+        if setting is None or not whole:
             return q, k, v
-        setting = layer.settings[-1] if self.clock.late else layer.settings[0]
         table = self.tables.find((layer.number, setting), grid, q.device)
         self._say_once(layer, grid)
         return (q, k, v) if table is None else self._reduced(q, k, v, table)
@@ -129,9 +133,8 @@ class AttentionPatch:
             return
         self.said = {known: run for known, run in self.said.items() if run == self.clock.run}
         self.said[layer.level, grid] = self.clock.run
-        settings = [other.settings for other in self.layers.values() if other.level == layer.level]
-        kept = sum(self.reduction.kept_count(grid, setting) for setting, *_ in settings) // len(settings)
-        self.tell(Level(layer.level, len(settings), self.reduction.summary(settings), {grid: kept}))
+        numbers = [other.number for other in self.layers.values() if other.level == layer.level]
+        self.tell(self.lever.level(layer.level, self.parts, numbers, [grid], len(numbers)))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"matching": None}
@@ -143,28 +146,36 @@ def changed_once(change: Callable[[Tensor], Tensor], *tensors: Tensor) -> list[T
     return [changed[id(x)] for x in tensors]
 
 
-def check_parts(reduction: Reduction) -> None:
-    if isinstance(reduction, Merge) and (
-        reduction.cross_attention or reduction.feed_forward or not reduction.attention
-    ):
-        parts = (reduction.attention, reduction.cross_attention, reduction.feed_forward)
-        allowed = "(True, False, False): this host lets nobody else into the rest of a block"
-        raise invalid_value("(attention, cross_attention, feed_forward)", parts, allowed, "Leave all three out")
+def token_lever(given: Any) -> TokenLever:
+    """The lever for tokens, beside which none can be had here."""
+    lever, *others = one_of_each((given,))
+    if others or not isinstance(lever, TokenLever):
+        allowed = "todome.Downsample(...), todome.Merge(...) or a plan of one of them alone"
+        raise invalid_value("lever", given, allowed, "Use one of them", TypeError)
+    lever.check_self_attention_alone()
+    return lever
 
 
-def patched_layers(reduction: Reduction, diffusion_model: nn.Module) -> dict[Place, PatchedLayer]:
-    """The layers whose level has a setting, numbered as todome.apply numbers them."""
-    model = unwrapped(diffusion_model)
+def known_layers(model: nn.Module) -> dict[Place, Layer]:
+    """The layers of a model by what the host calls their place, numbered as todome.apply numbers them."""
     names = stage_names(model)
     layers = [layer for layer in find_layers(model) if layer.holder in names]
     if not layers:
         refuse(model)
-    found: dict[Place, PatchedLayer] = {}
-    for number, (layer, settings) in enumerate(zip(layers, reduction.settings(layers), strict=True)):
-        if settings is not None:
-            place = (*names[layer.holder], [*map(unwrapped, layer.holder.transformer_blocks)].index(layer.block))
-            found[place] = PatchedLayer(number, layer.level, layer.scale, settings)
-    return found
+    return {(*names[layer.holder], number_in_holder(layer)): layer for layer in layers}
+
+
+def number_in_holder(layer: Layer) -> int:
+    return [*map(unwrapped, layer.holder.transformer_blocks)].index(layer.block)
+
+
+def patched_layers(layers: dict[Place, Layer], parts: Parts) -> dict[Place, PatchedLayer]:
+    """The layers that have a setting."""
+    return {
+        place: PatchedLayer(number, layer.level, layer.scale)
+        for number, (place, layer) in enumerate(layers.items())
+        if parts.is_reduced(number)
+    }
 
 
 def refuse(model: nn.Module) -> None:

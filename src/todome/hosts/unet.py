@@ -5,17 +5,15 @@ replaced: hooks read the grid where the model knows it, and change what goes int
 """
 
 import inspect
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from types import CodeType
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 
 from ..errors import invalid_value
-from ..hooks.modules import unwrapped
-from ..tokens.grid import Grid
+from ..hooks.attaching import unwrapped
 from .layer import Layer
 
 SUPPORTED = (
@@ -46,20 +44,10 @@ class Place(NamedTuple):
     scale: int
 
 
-def find_layers(*roots: nn.Module) -> list[Layer]:
-    """Every block whose tokens are those of an image. Levels are those of all networks in the roots together."""
-    found = [(root, holder, place) for root in roots for holder, place in holders_in(root)]
-    blocks = [(root, holder, place, block) for root, holder, place in found for block in image_blocks(holder)]
-    scales = sorted({place.scale for _, _, place, _ in blocks})
-    levels = {scale: level for level, scale in enumerate(scales, start=1)}
-    counts: Counter[tuple[nn.Module, str, int]] = Counter()
-    layers = []
-    for root, holder, place, block in blocks:
-        level, net = levels[place.scale], place.net
-        name = f"{place.way}.{level}.{counts[net, place.way, level]}"
-        layers.append(layer_of(block, holder, place, level, name, root))
-        counts[net, place.way, level] += 1
-    return layers
+def find_layers(root: nn.Module) -> list[Layer]:
+    """Every block of a model whose tokens are those of an image."""
+    found = [(holder, place, block) for holder, place in holders_in(root) for block in image_blocks(holder)]
+    return [layer_of(block, holder, place, root) for holder, place, block in found]
 
 
 def holders_in(root: nn.Module) -> Iterator[tuple[nn.Module, Place]]:
@@ -73,17 +61,15 @@ def is_holder(module: nn.Module) -> bool:
     return is_named(module, HOLDERS) and hasattr(module, "transformer_blocks")
 
 
-def layer_of(block: Any, holder: nn.Module, place: Place, level: int, name: str, root: nn.Module) -> Layer:
+def layer_of(block: Any, holder: nn.Module, place: Place, root: nn.Module) -> Layer:
     return Layer(
         root=root,
-        net=place.net,
         block=block,
         holder=holder,
-        grid_of=grid_of_features,
-        level=level,
-        name=name,
-        scale=place.scale,
         attention=block.attn1,
+        scale=place.scale,
+        way=place.way,
+        net=place.net,
         context=context_name(block.attn1),
         masks=("attention_mask", "mask"),  # diffusers; ldm
         extra_tokens="additional_tokens",  # sgm
@@ -94,11 +80,6 @@ def layer_of(block: Any, holder: nn.Module, place: Place, level: int, name: str,
         feed_forward=getattr(block, "ff", None),
         recomputed=block.norm1 if any(hasattr(block, flag) for flag in CHECKPOINT_FLAGS) else None,
     )
-
-
-def grid_of_features(features: Tensor) -> Grid:
-    """The grid of what a holder is called with, (batch, channels, height, width)."""
-    return features.shape[-2], features.shape[-1]
 
 
 def image_blocks(holder: Any) -> Iterator[nn.Module]:

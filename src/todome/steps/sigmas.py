@@ -9,40 +9,38 @@ ComfyUI and Forge call patches with the options of the call:
 The noise level is read from the device once in every call of the model: these hosts tell the step by nothing else.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
-from ..reductions import Reduction
+from ..levers.lever import Parts, TokenLever
 
 ROUNDING = 1.0001  # sigmas that went through a sampler's logarithms come back a little different
 
 
-class SigmaWindow(NamedTuple):
-    """A window given as noise levels: on below the first, off from the second on."""
-
-    start: float
-    stop: float
-    switch: float = -1.0  # from here on the settings of later hold
-
-
 class SigmaClock:
-    """Step, phase and window of a host's run, from the noise level of each call.
+    """Step, phase and part of a host's run, from the noise level of each call.
 
     With a schedule, the step is the place of the noise level in it. Samplers of second order that call the model
     between two of its levels stay in their step; Heun's second call is at the next level, and so in the next step.
     Without one, a run begins where the noise rises and every fall is a step: calls in between count as steps of their
-    own, which the window, given as noise levels, does not mind.
+    own, which the parts, given as noise levels, do not mind.
+
+    Args:
+        lever: Whose phases are told.
+        parts: Of a run.
+        cuts: The noise levels at which they end, for hosts that do not tell their schedule.
     """
 
-    def __init__(self, reduction: Reduction, window: SigmaWindow | None) -> None:
-        self.reduction, self.window = reduction, window
+    def __init__(self, lever: TokenLever, parts: Parts, cuts: Sequence[float] | None) -> None:
+        self.lever, self.parts, self.cuts = lever, parts, cuts
         self.call: list[int] | None = None
         self.schedule: Tensor | None = None
         self.levels: list[float] = []  # the schedule, read
         self.sigma = -1.0  # of the call before
         self.run = self.step = self.phase_index = 0
-        self.active, self.late = True, False
+        self.part = parts.part_after(0)
 
     def follow(self, options: dict[str, Any]) -> None:
         """Moves to the call that has these options."""
@@ -54,15 +52,14 @@ class SigmaClock:
             self._count(sigma)
         else:
             self._look_up(sigma, options["sample_sigmas"])
-        self.phase_index = self.reduction.phase_index(self.step)
+        self.phase_index = self.lever.phase_index(self.step)
 
     def _look_up(self, sigma: float, schedule: Tensor) -> None:
         if schedule is not self.schedule:
             self.schedule, self.levels = schedule, schedule.tolist()
             self.run += 1
         self.step = place_in(self.levels, sigma)
-        place = (self.step, len(self.levels) - 1)
-        self.active, self.late = self.reduction.is_on(*place), self.reduction.is_late(*place)
+        self.part = self.parts.at(self.step, len(self.levels) - 1)
 
     def _count(self, sigma: float) -> None:
         if sigma > self.sigma * ROUNDING:
@@ -70,15 +67,14 @@ class SigmaClock:
         elif sigma * ROUNDING < self.sigma:
             self.step += 1
         self.sigma = sigma
-        if self.reduction.windowed:
-            window = self._known_window()
-            self.active, self.late = window.stop < sigma <= window.start, sigma <= window.switch
+        if self.parts.cuts:
+            self.part = self.parts.part_after(sum(sigma <= cut for cut in self._known_cuts()))
 
-    def _known_window(self) -> SigmaWindow:
-        if self.window is None:
+    def _known_cuts(self) -> Sequence[float]:
+        if self.cuts is None:
             remedy = "Leave start and stop out, or update the host"
-            raise self.reduction.window_error("in a host that does not tell its schedule", remedy)
-        return self.window
+            raise self.lever.window_error("in a host that does not tell its schedule", remedy)
+        return self.cuts
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"call": None, "schedule": None}

@@ -38,11 +38,13 @@ class RowTable(NamedTuple):
 
     rows: Tensor  # (longest, kept)
     sizes: Tensor | None  # (1, kept); None where every column is as long as the longest
+    each: tuple[Tensor, ...] = ()  # (kept,) each: the rows one by one, where a phase need not be looked up on a device
 
     def to(self, device: torch.device) -> "RowTable":
         """The table on a device, in half the memory: index_select takes 32 bits too."""
         sizes = None if self.sizes is None else self.sizes.to(device, torch.int32)
-        return RowTable(self.rows.to(device, torch.int32), sizes)
+        rows = self.rows.to(device, torch.int32)
+        return RowTable(rows, sizes, rows.unbind() if sizes is None else ())
 
 
 def nearest_spans(length: int, factor: float) -> Spans:
@@ -113,6 +115,8 @@ def cell_of(grid: Grid, factor: float) -> Cell:
 
 def kept_rows(table: RowTable, phase_index: Tensor | int) -> Tensor:
     """The rows kept in this phase, (kept,)."""
+    if table.each and isinstance(phase_index, int):
+        return table.each[phase_index % len(table.each)]
     if table.sizes is None:
         return row_of(table.rows, phase_index)
     return table.rows.gather(0, (phase_index % table.sizes).long()).squeeze(0)

@@ -58,6 +58,12 @@ class TableCache:
         found.pinned |= pin
         return found.by_key[key]
 
+    def at_hand(self, key: Key, grid: Grid, device: torch.device, pin: bool) -> Table | None:
+        """The table of a layer that may be called with these tokens."""
+        found = self.prepare(key, grid, device)
+        found.pinned |= pin
+        return found.by_key[key]
+
     def prepare(self, key: Key, grid: Grid, device: torch.device) -> GridTables:
         """Has the table of a layer ready, on the device of its attention."""
         found = self.grids.get((grid, device))

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from PIL import Image
 
-from ..reductions import Downsample, Merge, Reduction
+from ..levers.downsample import Downsample
+from ..levers.lever import TokenLever
+from ..levers.merge import Merge
 from .generate import Generated, Settings, make_picture
 from .machine import chip
 from .measuring import tables
@@ -16,7 +18,7 @@ from .pictures import BRIGHTER, as_tensor, difference
 from .pipelines import format_size
 from .sheets import Column, draw_sheet
 
-METHODS: dict[str, Reduction | None] = {
+METHODS: dict[str, TokenLever | None] = {
     "dense": None,
     "ToMe": Merge(0.5),
     "ToDo": Downsample(2, phase="fixed"),

@@ -104,8 +104,8 @@ def make_pictures(
         apply(pipe, first.reduction) if first.reduction else nullcontext() as patch,
     ):
         sampler = sampler_title(pipe.scheduler)
-        pictures = call_pipeline(pipe, settings, options)
-    seconds, reduced = stopwatch.seconds() / len(settings), str(patch or "dense")
+        pictures, reduced = call_pipeline(pipe, settings, options), str(patch or "dense")
+    seconds = stopwatch.seconds() / len(settings)
     made = [complete_settings(pipe, one, picture.size) for one, picture in zip(settings, pictures, strict=True)]
     return [Generated(picture, one, sampler, seconds, reduced) for picture, one in zip(pictures, made, strict=True)]
 

@@ -8,13 +8,15 @@ from typing import Any
 
 from .. import __version__
 from ..errors import invalid_value
-from ..plan import Plan, PlannedLayer
-from ..reductions import Downsample, Merge, Reduction
+from ..levers.plan import BROKEN, LEVERS, LeverOrPlan, Plan, lever_of, read_1
+from ..levers.plan import settings_of as fields_of
 from .machine import versions_of
 from .pipelines import format_size
 from .settings import Settings
 
 LATER = ("loras", "vae")  # settings that pictures of todome 0.1 do not have
+LAYER_OF_1 = ("factor", "later", "tokens", "width")  # of their plans
+KINDS = {kind.__name__: name for name, kind in LEVERS.items()}  # names of levers in files of plans
 
 
 def settings_texts(settings: Settings, sampler: str) -> dict[str, str]:
@@ -35,7 +37,7 @@ def settings_of(path: Path) -> Settings:
     except OSError:
         remedy = "There is no picture of that name"
         raise invalid_value("picture", str(path), allowed, remedy, FileNotFoundError) from None
-    except (KeyError, TypeError, ValueError):
+    except BROKEN:
         raise invalid_value("picture", str(path), allowed, "This one has no settings of todome in it") from None
 
 
@@ -63,19 +65,23 @@ def settings_infotext(settings: Settings, sampler: str) -> str:
     return "\n".join([lines[0], *filter(None, lines[1:])])
 
 
-def reduction_to_dict(reduction: Reduction | None) -> dict[str, Any] | None:
-    return reduction and {"name": type(reduction).__name__, **vars(reduction)}
+def reduction_to_dict(reduction: LeverOrPlan | None) -> dict[str, Any] | None:
+    if isinstance(reduction, Plan):
+        return {"name": "Plan", **vars(reduction), "levers": [reduction_to_dict(one) for one in reduction.levers]}
+    return reduction and {"name": type(reduction).__name__, **fields_of(reduction)}
 
 
-def reduction_from_dict(entries: Mapping[str, Any] | None) -> Reduction | None:
-    """The reduction that `reduction_to_dict` wrote."""
+def reduction_from_dict(entries: Mapping[str, Any] | None) -> LeverOrPlan | None:
+    """The reduction that `reduction_to_dict` wrote, in this version of todome or an older one."""
     if entries is None:
         return None
-    kind = {"Downsample": Downsample, "Merge": Merge, "Plan": Plan}[entries["name"]]
-    fields = {name: as_tuple(value) for name, value in entries.items() if name != "name"}
-    if kind is Plan:
-        fields["layers"] = {name: PlannedLayer(*layer) for name, layer in fields["layers"].items()}
-    return kind(**fields)
+    own = {name: value for name, value in entries.items() if name != "name"}
+    if entries["name"] != "Plan":
+        return lever_of(KINDS[entries["name"]], own)
+    if "layers" in own:  # pictures of todome 0.1
+        layers = {name: dict(zip(LAYER_OF_1, layer, strict=True)) for name, layer in own["layers"].items()}
+        return read_1({**own, "layers": layers})
+    return Plan(**{**own, "levers": tuple(map(reduction_from_dict, own["levers"]))})
 
 
 def as_tuple(value: Any) -> Any:

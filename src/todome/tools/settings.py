@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..errors import invalid_value
-from ..plan import Plan
-from ..reductions import Downsample, Reduction, is_number
+from ..levers.checks import is_number
+from ..levers.downsample import Downsample
+from ..levers.plan import LeverOrPlan, Plan
 from .pipelines import EMBEDDED, Size
 from .schedulers import SCHEDULERS, check_scheduler
 
@@ -48,7 +49,7 @@ class Settings:
     steps: int | None = None
     guidance: float | None = None
     scheduler: str | None = None
-    reduction: Reduction | None = None
+    reduction: LeverOrPlan | None = None
     device: str = "auto"
     dtype: str = "auto"
     loras: tuple[str, ...] = ()
@@ -71,7 +72,7 @@ class Settings:
         """With a plan and all that it was measured with but the model; if it names no LoRAs and no VAE, without any."""
         plan = load(file)
         names = ("size", "steps", "guidance", "scheduler", "loras", "vae")
-        found = {name: plan.measured[name] for name in names if name in plan.measured}
+        found = {name: plan.conditions[name] for name in names if name in plan.conditions}
         try:
             if found:
                 found = {"vae": None, **found, "loras": tuple(found.get("loras", ()))}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..hooks.modules import Hook
+from ..hooks.attaching import Hook
 from ..hooks.state import PHASE
 from ..patch import denoisers, is_compiled, is_pipeline, models_in
 from ..steps.scheduler import restore

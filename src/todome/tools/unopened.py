@@ -1,19 +1,21 @@
 """What is known of a model before it is opened: whether a reduction fits it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..hosts import Layer, find_layers
-from ..reductions import Reduction
+from ..levers.lever import TokenLever, one_of_each
+from ..levers.plan import LeverOrPlan
 from .checkpoints.opening import checkpoint_configs
 from .pipelines import Size, find_model
 from .quiet import quiet_loading
 
 
-def check_reduction(model: str, size: Size | None, reduction: Reduction | None) -> None:
+def check_reduction(model: str, size: Size | None, reduction: LeverOrPlan | None) -> None:
     """Refuses a reduction that a model cannot have on pictures of this size; without one, of the model's own.
 
     What its configs do not tell is found out when it is open.
@@ -25,11 +27,18 @@ def check_reduction(model: str, size: Size | None, reduction: Reduction | None) 
     pixels = 2 ** (len(decoder_widths(vae)) - 1)  # on a side of one latent
     width, height = [side // pixels for side in size] if size else [unet["sample_size"]] * 2
     layers = layers_of(unet)
-    settings = reduction.settings(layers) if layers else []
-    for layer, parts in zip(layers, settings, strict=True):
-        grid = [-(-side // 2**layer.scale) for side in (height, width)]
-        for setting in parts or ():
-            reduction.kept_count(tuple(grid), setting)
+    for lever in one_of_each((reduction,)) if layers else ():
+        if isinstance(lever, TokenLever):
+            check_grids(lever, layers, height, width)
+
+
+def check_grids(lever: TokenLever, layers: Sequence[Layer], height: int, width: int) -> None:
+    """Refuses a lever with a setting that a layer cannot have on latents of this size."""
+    for layer, pieces in zip(layers, lever.pieces(layers), strict=True):
+        height_there, width_there = (-(-side // 2**layer.scale) for side in (height, width))
+        for _, setting in pieces:
+            if setting is not None:
+                lever.kept_count((height_there, width_there), setting)
 
 
 def read_configs(path: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:

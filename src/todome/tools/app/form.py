@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ...plan import Plan
-from ...reductions import Downsample, Merge, Reduction
+from ...levers.downsample import Downsample
+from ...levers.merge import Merge
+from ...levers.plan import LeverOrPlan, Plan
 from ..generate import Settings
 from ..schedulers import SCHEDULERS
 from .limits import GUIDANCE, PICTURES, SEEDS, SMALLEST, check_choice, check_number, check_text, check_whole
@@ -22,7 +23,7 @@ class Order(NamedTuple):
     """What a run is to draw: each of these pictures with full attention and with every reduction."""
 
     alone: tuple[Settings, ...]  # with full attention, one for each seed
-    reductions: tuple[Reduction, ...]
+    reductions: tuple[LeverOrPlan, ...]
     start: Start | None = None  # that they start from
     strength: float = 1.0  # how far they may go from it
 
@@ -90,7 +91,7 @@ class Form(NamedTuple):
             reduction=None,
         )
 
-    def reduction(self, plan: Plan | None = None) -> Reduction | None:
+    def reduction(self, plan: Plan | None = None) -> LeverOrPlan | None:
         method = check_choice("method", self.method, METHODS)
         if method == "dense":
             return None

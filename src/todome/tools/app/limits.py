@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...errors import invalid_value
-from ...reductions import is_number
+from ...levers.checks import is_number
 
 SMALLEST, LARGEST = 64, 2**14  # pixels; a side of less is no picture
 MOST_STEPS = 1000

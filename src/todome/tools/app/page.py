@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from ...plan import Plan
+from ...levers.plan import Plan
 from ..pipelines import size_step
 from .controls import HIDDEN, QUICK, Controls, html, lay_out_controls, macros
 from .drawing import Failed, Finished, Job, Progress, Worker

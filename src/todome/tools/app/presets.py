@@ -3,9 +3,12 @@
 from typing import Any
 
 from ...hosts import find_layers
-from ...plan import Plan
-from ...reductions import AUTO_KEYS, Downsample, Reduction, as_tuple
+from ...levers.checks import as_tuple
+from ...levers.downsample import AUTO_KEYS, Downsample
+from ...levers.lever import LevelLever
+from ...levers.plan import LeverOrPlan
 from ...tokens.grid import smallest_factor
+from ..measuring.methods import is_windowed
 from ..measuring.subjects import own_size
 from ..pipelines import EMBEDDED, denoiser
 from ..settings import recommended_settings
@@ -62,15 +65,15 @@ def pace_sets(pace: str, auto: int) -> dict[str, Any]:
     }
 
 
-def title_of(reduction: Reduction | None) -> str:
+def title_of(reduction: LeverOrPlan | None) -> str:
     """Name of a method with its setting, such as "todome 2"."""
     if reduction is None:
         return "full attention"
-    if isinstance(reduction, Plan):
+    if not isinstance(reduction, LevelLever):
         return "your plan"
     levels = as_tuple(getattr(reduction, reduction.level_field))
     setting = ", ".join(level if isinstance(level, str) else f"{level:.3g}" for level in levels)
-    window = f", {reduction.start:.0%} to {reduction.stop:.0%}" if reduction.windowed else ""
+    window = f", {reduction.start:.0%} to {reduction.stop:.0%}" if is_windowed(reduction) else ""
     return f"{name_of(reduction)} {setting}{window}"
 
 

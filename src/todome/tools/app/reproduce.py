@@ -4,8 +4,7 @@ import shlex
 from dataclasses import fields
 from typing import Any
 
-from ...plan import Plan
-from ...reductions import Reduction
+from ...levers.plan import LeverOrPlan, Plan
 from ..devices import reachable_device, torch_dtype
 from ..generate import Settings
 from ..pipelines import EMBEDDED
@@ -40,7 +39,7 @@ def snippet(run: Run) -> str:
     return "\n".join([*lines, f"picture.save({quote_text(picture.file.name)})", ""])
 
 
-def reduction_code(reduction: Reduction) -> str:
+def reduction_code(reduction: LeverOrPlan) -> str:
     """Python that makes the reduction, without fields that have their default. A plan is read from its file."""
     if isinstance(reduction, Plan):
         return 'todome.Plan.load("plan.json")'

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from PIL import Image
 
-from ...plan import Plan
-from ...reductions import Reduction
+from ...levers.plan import LeverOrPlan, Plan
 from ..generate import Generated, Settings
 from ..measuring.comparing import measures_at
 from ..measuring.verdict import SAME
@@ -85,10 +84,10 @@ class Run(NamedTuple):
         found = self.result.asked.reduction
         return found if isinstance(found, Plan) else None
 
-    def pairs_of(self, method: Reduction | None) -> list[Pair]:
+    def pairs_of(self, method: LeverOrPlan | None) -> list[Pair]:
         return [pair for pair in self.pairs if pair.reduced.asked.reduction == method]
 
-    def speedup(self, method: Reduction | None) -> float | None:
+    def speedup(self, method: LeverOrPlan | None) -> float | None:
         """Of all pictures of a method together; none where it changed nothing, for it would be chance."""
         pairs = self.pairs_of(method)
         if all(pair.is_same for pair in pairs):

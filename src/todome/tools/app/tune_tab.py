@@ -9,9 +9,10 @@ from typing import Any
 import gradio as gr
 import pandas
 
-from ...plan import Plan
+from ...levers.plan import Plan
 from ..measuring.evaluation import FLOWERS
 from ..pipelines import EMBEDDED, format_size
+from ..tuning.layers import factors_of
 from .controls import QUICK, Controls, control, html, macros, slider
 from .drawing import Failed, Finished, Job, Worker
 from .form import Form, Offer
@@ -133,14 +134,14 @@ class TuneTab:
         return {self.controls.notice: notice(sentence, kind), self.controls.progress: ""}
 
     def shown(self, tuned: Tuned) -> Changes:
-        controls, measured, settings = self.controls, tuned.plan.measured, tuned.order.settings
-        facts = [format_size(settings.size or ()), f"{settings.steps} steps", measured.get("device"), tuned.order.goal]
+        controls, found, settings = self.controls, tuned.plan.evidence, tuned.order.settings
+        facts = [format_size(settings.size or ()), f"{settings.steps} steps", found.get("device"), tuned.order.goal]
         file = Path(tempfile.mkdtemp(dir=self.root)) / "plan.json"
         tuned.plan.save(file)
-        reduces = any(layer[:2] != (1, 1) for layer in tuned.plan.layers.values())
+        reduces = any(layer.is_reduced for layer in tuned.plan.layers.values())
         points = tuned.points()
         return {
-            controls.result: macros().tuned(measured["verdict"], facts),
+            controls.result: macros().tuned(found["verdict"], facts),
             controls.layers: layers_of(tuned.state, tuned.plan),
             controls.plot: gr.ScatterPlot(pandas.DataFrame(points, columns=AXES), visible=bool(points)),
             controls.apply: gr.Button(visible=reduces),
@@ -173,12 +174,6 @@ def progress_of(state: TuneState) -> str:
 
 def layers_of(state: TuneState, plan: Plan | None = None) -> str:
     """The table of the layers, with their factors where there is a plan."""
-    rows = [{**layer._asdict(), "factor": factor_of(plan, layer.name)} for layer in state.layers]
+    planned = {} if plan is None else {name: "→".join(factors_of(layer)) for name, layer in plan.layers.items()}
+    rows = [{**layer._asdict(), "factor": planned.get(layer.name, "")} for layer in state.layers]
     return macros().tuned_layers(rows) if rows else ""
-
-
-def factor_of(plan: Plan | None, layer: str) -> str:
-    found = plan.layers.get(layer) if plan is not None else None
-    if found is None:
-        return ""
-    return f"{found.factor:g}" if found.factor == found.later else f"{found.factor:g}→{found.later:g}"

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from ...plan import Plan
+from ...levers.plan import Plan
 from ..generate import Settings
 from ..measuring.evaluation import FLOWERS, plan_for
 from ..pipelines import EMBEDDED, denoiser
@@ -86,7 +86,7 @@ class Tuned(NamedTuple):
 
     def points(self) -> list[PlanPoint]:
         """All plans that were drawn, the one that was found, and dense steps that are about as fast."""
-        found, more = self.plan.measured, []
+        found, more = self.plan.evidence, []
         if "psnr" in found:
             more.append((found["speedup"], found["psnr"], "your plan"))
         if control := found.get("control"):

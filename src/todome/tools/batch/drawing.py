@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import NothingToReduce
+from ...levers.plan import LeverOrPlan
 from ...patch import apply
-from ...reductions import Reduction
 from ..engines import Place
 from ..generate import Generated, make_pictures, open_for
 from ..metadata import settings_of
@@ -26,7 +26,7 @@ class DrawingWorker:
 
     base: Settings  # the model and what goes with it
     sizes: Sequence[Size]
-    reductions: Sequence[Reduction]
+    reductions: Sequence[LeverOrPlan]
     folder: Path
     pipe: Any = None
     place: Place = NOWHERE

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
-from ...plan import Plan
+from ...levers.plan import Plan
 from ..metadata import reduction_to_dict
 from ..settings import Settings
 from .rows import Row, row_settings

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ...errors import invalid_value
-from ...plan import Plan
+from ...levers.plan import Plan
 from ..measuring.methods import method_named
 from ..pipelines import MULTIPLE, Size, check_sides
 from ..settings import Settings

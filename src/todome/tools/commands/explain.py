@@ -24,7 +24,7 @@ def explain(
 
     [dim]todome explain sdxl --size 1024[/dim]
     """
-    from ...reductions import Downsample
+    from ...levers.downsample import Downsample
     from ..progress import progress_bar
 
     asked = parse_size(size)

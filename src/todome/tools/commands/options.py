@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ...reductions import Downsample, Merge, Reduction
+from ...levers.downsample import Downsample
+from ...levers.merge import Merge
+from ...levers.plan import LeverOrPlan, Plan
 from ...tokens.grid import Phase
 from ..devices import DTYPES
 from ..pipelines import EMBEDDED, Size
@@ -117,7 +119,7 @@ class PictureOptions:
         given |= {"size": parse_size(self.size), "loras": self.lora and tuple(self.lora)}
         return replace(base, **without_none(**given), reduction=self.reduction(base.reduction))
 
-    def reduction(self, base: Reduction | None) -> Reduction | None:
+    def reduction(self, base: LeverOrPlan | None) -> LeverOrPlan | None:
         """The reduction that the options ask for; what they do not say is as in the base."""
         options = {"factor": self.factor, "ratio": self.ratio, "dense": self.dense, "plan": self.plan}
         asked = [f"--{option}" for option, given in options.items() if given]
@@ -131,6 +133,8 @@ class PictureOptions:
                 raise typer.BadParameter(f"It needs {needed}.", param_hint=f"--{option}")
         if kind is None:
             return None
+        if kind is Plan and isinstance(base, Plan):
+            return replace(base, levers=tuple(replace(lever, **rest) for lever in base.levers))
         given = without_none(factor=self.factor, ratio=self.ratio)
         chosen = {option: levels(f"--{option}", words) for option, words in given.items()}
         return kind(**{**(vars(base) if type(base) is kind else {}), **chosen, **rest})

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ...plan import Plan
+from ...levers.plan import Plan
 from ..pipelines import EMBEDDED
 from .evaluate import PROMPTS, read_prompts
 from .options import (
@@ -92,16 +92,17 @@ def tune(
 
 def show(plan: Plan, out: Path, model: str) -> None:
     """The layers that are reduced, what was found, and what to do with it; where that gains nothing, what instead."""
+    from ..tuning.layers import factors_of
+
     for name, layer in plan.layers.items():
-        if max(layer.factor, layer.later) > 1:
-            then = f", then {layer.later:g}" if layer.later != layer.factor else ""
-            typer.echo(f"{name}: factor {layer.factor:g}{then}")
-    typer.echo(plan.measured["verdict"])
-    if all(max(layer.factor, layer.later) == 1 for layer in plan.layers.values()):
+        if layer.is_reduced:
+            typer.echo(f"{name}: factor {', then '.join(factors_of(layer))}")
+    typer.echo(plan.evidence["verdict"])
+    if not any(layer.is_reduced for layer in plan.layers.values()):
         typer.echo(f"All layers stay dense (full attention): there is no plan to use. {out} holds what was measured.")
         return
-    control, use = plan.measured.get("control"), f"--plan {out}"
-    if control and control["psnr"] > plan.measured["psnr"]:
+    control, use = plan.evidence.get("control"), f"--plan {out}"
+    if control and control["psnr"] > plan.evidence["psnr"]:
         use = f"--dense --steps {control['steps']}"
     own = "" if model == EMBEDDED else f"--model {shlex.quote(model)} "
     typer.echo(f'Plan: {out}\nNext: todome generate "..." {own}{use} -o picture.png')

@@ -7,8 +7,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from ...levers.downsample import Downsample
+from ...levers.lever import Level
+from ...levers.plan import LeverOrPlan
 from ...patch import apply
-from ...reductions import Downsample, Level, Reduction
 from ...tokens.grid import Grid
 from ..timing import Timing
 from .subjects import DenoiserCall
@@ -57,12 +59,14 @@ class StepTimes(NamedTuple):
 
     ms: float
     noise: float
-    speedups: Mapping[Reduction, float]
+    speedups: Mapping[LeverOrPlan, float]
 
 
-def step_times(call: DenoiserCall, reductions: Sequence[Reduction], prepare: Preparation, timing: Timing) -> StepTimes:
+def step_times(
+    call: DenoiserCall, reductions: Sequence[LeverOrPlan], prepare: Preparation, timing: Timing
+) -> StepTimes:
     """The shortest time of each counts: others were disturbed by something."""
-    times: dict[Reduction | None, list[float]] = {reduction: [] for reduction in [None, *reductions]}
+    times: dict[LeverOrPlan | None, list[float]] = {reduction: [] for reduction in [None, *reductions]}
     for reduction in timing.turns(list(times)):
         with nullcontext() if reduction is None else apply(call.model, reduction):
             times[reduction].append(min(timing.milliseconds(prepare(call), call.device)))

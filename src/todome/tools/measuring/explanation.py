@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import invalid_value
-from ...reductions import AUTO_KEYS, Downsample
+from ...levers.downsample import AUTO_KEYS, Downsample
 from ...tokens.grid import smallest_factor
 from ..machine import chip
 from ..pipelines import Size, format_size
 from ..suspending import suspended
 from ..timing import Timing, captured, measuring
 from .attention_costs import LevelCost, reduced_levels, step_times
+from .methods import is_windowed
 from .subjects import denoiser_call
 
 PAYS, PAYS_LITTLE = 1.10, 1.03  # times as fast
@@ -167,6 +168,6 @@ def without_keys(levels: Sequence[LevelCost], level: LevelCost) -> Downsample:
 
 
 def check_downsample(reduction: Any) -> None:
-    if not (reduction is None or isinstance(reduction, Downsample)) or (reduction and reduction.windowed):
+    if not (reduction is None or isinstance(reduction, Downsample)) or is_windowed(reduction):
         allowed = "todome.Downsample(...) without start and stop"
         raise invalid_value("reduction", reduction, allowed, "Time others with todome.bench", TypeError)

@@ -15,18 +15,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from ...errors import invalid_value
+from ...levers.downsample import Downsample
+from ...levers.layers import DownsampleLayers, PlannedLayer
+from ...levers.lever import LevelLever, TokenLever, one_of_each, setting_at
+from ...levers.merge import Merge
+from ...levers.plan import LeverOrPlan, Plan
 from ...patch import apply, remove
-from ...plan import Plan
-from ...reductions import Downsample, Merge, Reduction
 from ..metadata import reduction_to_dict
 from ..pipelines import EMBEDDED
 from .peers import PEERS, SAME_STEPS, Peer, StepKind
 
 EXAMPLES = "dense, dense:20, todome, todome:2, todome:4,2, todo:2, tome:0.5, tomesd:0.5, ca-tome:0.7, deepcache:3"
-REDUCTIONS: dict[str, Reduction] = {
+REDUCTIONS: dict[str, LevelLever] = {
     "todome": Downsample("auto"),
     "todo": Downsample("auto", phase="fixed"),
     "tome": Merge(0.5),
@@ -44,7 +48,7 @@ class Method:
 
     name: str  # as it was typed
     steps: int | None = None  # of the control; None leaves the run's own
-    reduction: Reduction | None = None
+    reduction: LeverOrPlan | None = None
     peers: tuple[Peer, ...] = ()
     plan: str | None = None  # the file of a plan, which is read when it is needed: reports can do without
 
@@ -66,8 +70,7 @@ class Method:
     @property
     def plan_digest(self) -> str:
         """Of what its plan does, whatever was measured with it. The plan must be loaded."""
-        own = {name: value for name, value in (reduction_to_dict(self.reduction) or {}).items() if name != "measured"}
-        text = json.dumps(own, sort_keys=True)
+        text = json.dumps((reduction_to_dict(self.reduction) or {})["levers"], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @contextmanager
@@ -80,16 +83,33 @@ class Method:
                 kinds = stack.enter_context(peer.on(target))
             if reduction is not None:
                 stack.enter_context(apply(target, reduction))
-            if isinstance(reduction, Plan) and reduction.falls:
+            parts = plan_parts(reduction) if isinstance(reduction, Plan) else []
+            if len(parts) > 1:  # for what times single calls: beginning a kind of step puts that part on
                 stack.callback(remove, target)
-                kinds = plan_parts(target, reduction)
+                kinds = [StepKind(share, partial(apply, target, part)) for share, part in parts]
             yield kinds
 
 
-def plan_parts(target: Any, plan: Plan) -> Sequence[StepKind]:
-    """Steps before and after a plan's switch, for what times single calls: beginning one puts that part on."""
-    shares = ((plan.switch, False), (1 - plan.switch, True))
-    return [StepKind(share, partial(apply, target, plan.part(late))) for share, late in shares]
+def plan_parts(plan: Plan) -> list[tuple[float, Plan]]:
+    """The parts of a run in which the factors of a plan change: the share of each, and a plan of its factors alone."""
+    cuts = sorted({0.0, 1.0, *(until for layer in plan.layers.values() for until, _ in layer.pieces)})
+    return [(end - begin, plan_after(plan, begin)) for begin, end in pairwise(cuts)]
+
+
+def plan_after(plan: Plan, done: float) -> Plan:
+    """A plan that has, over the whole run, the factors that another one has after a fraction of the steps."""
+    layers = {
+        name: PlannedLayer.flat(setting_at(layer.pieces, done), layer.tokens, layer.width)
+        for name, layer in plan.layers.items()
+    }
+    levers = [replace(one, layers=layers) if isinstance(one, DownsampleLayers) else one for one in plan.levers]
+    return Plan(tuple(levers))
+
+
+def is_windowed(reduction: LeverOrPlan | None) -> bool:
+    """Whether it is off in some steps of a run."""
+    levers = one_of_each((reduction,)) if reduction else ()
+    return any(isinstance(one, TokenLever) and (one.start, one.stop) != (0, 1) for one in levers)
 
 
 def method_named(name: str) -> Method:
@@ -124,7 +144,7 @@ def plan_file(name: str, settings: list[str]) -> str:
     return settings[0].removeprefix("plan=")
 
 
-def reduction_named(name: str, base: Reduction, settings: list[str]) -> Reduction:
+def reduction_named(name: str, base: LevelLever, settings: list[str]) -> LevelLever:
     """A reduction with its settings: numbers are for its levels, the rest are fields such as stop=0.8."""
     given = dict(text.split("=", 1) for text in settings if "=" in text)
     levels = [text for text in settings if "=" not in text]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import nn
 
 from ...errors import invalid_value
-from ...hooks.modules import unwrapped
+from ...hooks.attaching import unwrapped
 from ...patch import is_pipeline
 
 

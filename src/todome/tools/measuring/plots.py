@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from ...reductions import Downsample
+from ...levers.downsample import Downsample
 from ..files import atomic_write
 from ..pipelines import Size, format_size
 from .methods import Method, method_named

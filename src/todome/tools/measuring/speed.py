@@ -21,7 +21,7 @@ from ..machine import about
 from ..pipelines import EMBEDDED, Size, format_size
 from ..suspending import suspended
 from ..timing import MODES, Mode, Timing, captured, measuring, now, peak_mib, settle, spread
-from .methods import Method, methods_named, usual_methods
+from .methods import Method, is_windowed, methods_named, usual_methods
 from .peers import StepKind
 from .runs import write_json
 from .subjects import DenoiserCall, denoiser_call, open_subject
@@ -160,8 +160,7 @@ def bench(
 
 def check_timeable(method: Method) -> Method:
     """Refuses what has no cost of a single call."""
-    windowed = method.reduction is not None and (method.reduction.start, method.reduction.stop) != (0.0, 1.0)
-    if method.steps is not None or windowed:
+    if method.steps is not None or is_windowed(method.reduction):
         raise invalid_value(
             "method", method.name, "what is the same at every step", "Compare whole pictures with todome eval"
         )

@@ -10,7 +10,8 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from ...errors import invalid_value
-from ...reductions import Downsample, Merge
+from ...levers.downsample import Downsample
+from ...levers.merge import Merge
 from ..pipelines import EMBEDDED, Size, format_size
 from .methods import method_named
 from .runs import Closeness, Evaluation, EvaluationRow

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...plan import Plan
-from ...reductions import Reduction
+from ...levers.plan import LeverOrPlan, Plan
 from ..engines import Engine, Place
 from ..engines.here import Here
 from ..measuring.drawing import PictureMaker
@@ -103,7 +102,7 @@ class Drawings:
             yield number, statistics.fmean(errors)
 
     def picture_errors(
-        self, reduction: Reduction | None, steps: int | None = None, numbers: range | None = None
+        self, reduction: LeverOrPlan | None, steps: int | None = None, numbers: range | None = None
     ) -> list[float]:
         """The mean squared difference of each held-out picture, with a plan, another reduction, or fewer steps."""
         whole = self.maker.plan.steps

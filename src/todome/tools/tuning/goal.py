@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ...errors import invalid_value
-from ...reductions import is_number
+from ...levers.checks import is_number
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from ...plan import Plan
-from ...reductions import Downsample, Reduction
+from ...levers.downsample import Downsample
+from ...levers.plan import LeverOrPlan, Plan
 from ...tokens.grid import Grid
 from ..measuring.attention_costs import LevelCost, step_times
+from ..measuring.methods import plan_parts
 from ..measuring.subjects import DenoiserCall
 from ..timing import Timing, captured
 from .layers import Choices, Factors, TunedLayers
@@ -44,7 +45,7 @@ class LayerTimes(NamedTuple):
 def time_levels(call: DenoiserCall, levels: Sequence[LevelCost], timing: Timing = TIMING) -> dict[str, Any]:
     """Speed-up of every level at every factor that it bears, as records keep it."""
     wanted = [(one, factor) for one in levels for factor in FACTORS if is_worth_trying(factor, one.grid)]
-    reductions: dict[Reduction, tuple[int, float]] = {
+    reductions: dict[LeverOrPlan, tuple[int, float]] = {
         Downsample([factor if other is one else 1 for other in levels]): (one.level, factor) for one, factor in wanted
     }
     found = step_times(call, list(reductions), preparation(call), timing)
@@ -78,11 +79,10 @@ def never_falling(values: Sequence[float]) -> list[float]:
 
 
 def time_plan(call: DenoiserCall, plan: Plan, timing: Timing = TIMING) -> dict[str, float]:
-    """How much faster than dense a run with this plan is: its two parts are timed, as flat plans."""
-    parts = [plan.part(late) for late in (False, True)]
-    found = step_times(call, list(dict.fromkeys(parts)), preparation(call), timing)
-    shares = (plan.switch, 1 - plan.switch)
-    time = sum(share / found.speedups[part] for share, part in zip(shares, parts, strict=True))
+    """How much faster than dense a run with this plan is: its parts are timed, as flat plans."""
+    parts = plan_parts(plan)
+    found = step_times(call, [part for _, part in parts], preparation(call), timing)
+    time = sum(share / found.speedups[part] for share, part in parts)
     return {"speedup": 1 / time, "noise": found.noise}
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...hosts import find_layers
+from ...levers.layers import DownsampleLayers, PlannedLayer
+from ...levers.lever import Piece
+from ...levers.plan import CONDITIONS, Plan
 from ...patch import denoisers
-from ...plan import Plan, PlannedLayer
 from ..measuring.attention_costs import LevelCost
 
 SWITCH = 0.5  # of the steps: where factors may change
@@ -25,11 +27,10 @@ class TunedLayers:
     levels: Mapping[str, int]
 
     def plan(self, choices: Choices, **measured: Any) -> Plan:
-        """A plan of these choices."""
-        layers = {name: layer._replace(factor=f, later=g) for name, layer in self.dense.items() for f, g in [DENSE]}
-        layers |= {name: self.dense[name]._replace(factor=f, later=g) for name, (f, g) in choices.items()}
-        falls = any(layer.factor != layer.later for layer in layers.values())
-        return Plan(layers, switch=SWITCH if falls else 1.0, measured=measured)
+        """A plan of these choices, with what was measured."""
+        chosen = {name: self.dense[name]._replace(pieces=pieces_of(factors)) for name, factors in choices.items()}
+        conditions = {name: measured.pop(name) for name in CONDITIONS if name in measured}
+        return Plan((DownsampleLayers({**self.dense, **chosen}),), conditions, measured)
 
     def at_level(self, level: int) -> list[str]:
         return [name for name, own in self.levels.items() if own == level]
@@ -37,9 +38,20 @@ class TunedLayers:
 
 def tuned_layers(pipe: Any, levels: list[LevelCost]) -> TunedLayers:
     grids = {level.level: level.keys for level in levels}
-    found = {layer.name: layer for model in denoisers(pipe) for layer in find_layers(model)}
-    dense = {name: PlannedLayer(1, 1, grids[layer.level], layer.width) for name, layer in found.items()}
+    found = {layer.name: layer for layer in find_layers(*denoisers(pipe))}
+    dense = {name: PlannedLayer.flat(None, grids[layer.level], layer.width) for name, layer in found.items()}
     return TunedLayers(dense, {name: layer.level for name, layer in found.items()})
+
+
+def pieces_of(factors: Factors) -> tuple[Piece, ...]:
+    """What a layer with these factors is set to over a run."""
+    now, later = (None if factor == 1 else factor for factor in factors)
+    return (Piece(1.0, now),) if now == later else (Piece(SWITCH, now), Piece(1.0, later))
+
+
+def factors_of(layer: PlannedLayer) -> list[str]:
+    """The factors of a layer one after the other, for people; 1 is dense."""
+    return [f"{factor or 1:g}" for _, factor in layer.pieces]
 
 
 def fingerprint(model: Any) -> str:

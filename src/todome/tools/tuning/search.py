@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from ...plan import Plan
+from ...levers.plan import Plan
 from .choice import Option, cheapest
 from .drawings import Drawings
 from .goal import Goal

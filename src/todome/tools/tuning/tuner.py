@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import invalid_value
-from ...hooks.modules import unwrapped
+from ...hooks.attaching import unwrapped
+from ...levers.downsample import Downsample
+from ...levers.plan import Plan
 from ...patch import apply, is_compiled
-from ...plan import Plan
-from ...reductions import Downsample
 from ..engines import Engine
 from ..files import check_out_folder
 from ..machine import about, chip

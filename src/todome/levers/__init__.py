@@ -1,0 +1,1 @@
+"""What: the settings of each lever and their checks. No module, no tensor."""

@@ -58,7 +58,7 @@ def test_any_lever_comes_back_from_its_file(tmp_path, lever):
     assert Plan.load(tmp_path / "plan.json").levers == (lever,)
 
 
-def parts_of(**window: float) -> tuple[tuple[float, ...], list[list[float | None]]]:
+def parts_of(**window: Any) -> tuple[tuple[float, ...], list[list[float | None]]]:
     parts = DownsampleLayers(LAYERS, **window).parts(MODEL)
     return parts.cuts, [[one and one.factor for one in settings] for settings in parts.settings]
 
@@ -260,7 +260,8 @@ ANYWHERE = [(saved, place) for saved in (OLD, SAVED) for place in places(saved)]
 
 @given(where=st.sampled_from(ANYWHERE), new=ANYTHING)
 def test_a_file_with_anything_in_it_is_a_plan_or_is_refused(file, where, new):
-    file.write_text(json.dumps(replaced(*where, new)))
+    saved, place = where
+    file.write_text(json.dumps(replaced(saved, place, new)))
     plan = loaded(file)
     if isinstance(plan, str):
         assert plan.startswith(f"{file} is not a plan: ")

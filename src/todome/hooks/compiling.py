@@ -28,54 +28,47 @@ def outside_graphs(method: Method) -> Method:
     return cast(Method, torch.compiler.disable(method))
 
 
-if HOOKS_IN_GRAPHS:
+def is_hook(method: Method) -> Method:
+    """Marks a method that torch calls. Where hooks cannot be in graphs it stays out of them, with all that it calls."""
+    return method if HOOKS_IN_GRAPHS else outside_graphs(method)
+
+
+def is_compiling() -> bool:
+    return HOOKS_IN_GRAPHS and torch.compiler.is_compiling()
+
+
+def assume_constant_result(method: Method) -> Method:
+    """Has a method run when a graph is traced, and never again."""
+    return torch.compiler.assume_constant_result(method) if HOOKS_IN_GRAPHS else method
+
+
+@cache
+def keep_eager(module: str) -> None:
+    """Keeps torch.compile from making graphs of the functions of a module by themselves.
+
+    As parts of a larger graph they are compiled. Unlike `outside_graphs` this costs nothing when they are called.
+    """
+    for value in list(vars(sys.modules[module]).values()) if HOOKS_IN_GRAPHS else ():
+        for function in functions_in(value):
+            if function.__module__ == module:
+                skip_all(function.__code__)
+
+
+def skip_all(code: CodeType) -> None:
     from torch._dynamo.eval_frame import skip_code
 
-    is_compiling = torch.compiler.is_compiling
-    assume_constant_result = torch.compiler.assume_constant_result
+    skip_code(code)
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            skip_all(part)
 
-    def is_hook(method: Method) -> Method:
-        """Marks a method that torch calls: a part of a larger graph, or none (`keep_eager`)."""
-        return method
 
-    @cache
-    def keep_eager(module: str) -> None:
-        """Keeps torch.compile from making graphs of the functions of a module by themselves.
-
-        As parts of a larger graph they are compiled. This costs nothing when they are called, as `disable` does.
-        """
-        for value in list(vars(sys.modules[module]).values()):
-            for function in functions_in(value):
-                if function.__module__ == module:
-                    skip_all(function.__code__)
-
-    def skip_all(code: CodeType) -> None:
-        skip_code(code)
-        for part in code.co_consts:
-            if isinstance(part, CodeType):
-                skip_all(part)
-
-    def functions_in(value: Any) -> Iterator[FunctionType]:
-        """A function itself, and all that a class defines."""
-        values = vars(value).values() if isinstance(value, type) else [value]
-        for one in values:
-            inner = [one.fget] if isinstance(one, property) else [getattr(one, "__func__", one)]
-            yield from (function for function in inner if isinstance(function, FunctionType))
-
-else:
-
-    def is_compiling() -> bool:
-        return False
-
-    def assume_constant_result(fn: Method) -> Method:
-        return fn
-
-    def is_hook(method: Method) -> Method:
-        """Marks a method that torch calls, and keeps it, and all that it calls, out of every graph."""
-        return outside_graphs(method)
-
-    def keep_eager(module: str) -> None:
-        """Nothing: hooks are out of every graph."""
+def functions_in(value: Any) -> Iterator[FunctionType]:
+    """A function itself, or all that a class defines."""
+    for one in vars(value).values() if isinstance(value, type) else [value]:
+        inner = one.fget if isinstance(one, property) else getattr(one, "__func__", one)
+        if isinstance(inner, FunctionType):
+            yield inner
 
 
 @contextmanager

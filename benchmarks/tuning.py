@@ -82,7 +82,7 @@ def plan_row(px: int, keep: float, plan: Plan, folder: Path | None) -> Row:
     if folder is not None and "psnr" in plan.evidence:
         folder.mkdir(parents=True, exist_ok=True)
         plan.save(folder / f"{px}-{keep:g}.json")
-    halves = {name: [setting_at(layer.pieces, at) or 1 for at in (0, SWITCH)] for name, layer in plan.layers.items()}
+    halves = {name: [setting_at(layer.pieces, at) for at in (0, SWITCH)] for name, layer in plan.layers.items()}
     found = {name: plan.evidence[name] for name in OF_A_PLAN if name in plan.evidence}
     return {"px": px, "kind": "plan", "name": f"{keep:g} dB", "keep": keep, **found, "layers": halves}
 

@@ -97,8 +97,7 @@ def chance(text: str) -> float:
 
 def choices_of(plan: Plan) -> dict[str, Factors]:
     """The factor of each layer in each half of a run."""
-    halves = {name: [setting_at(one.pieces, done) or 1 for done in (0, SWITCH)] for name, one in plan.layers.items()}
-    return {name: (now, later) for name, (now, later) in halves.items()}
+    return {name: (setting_at(one.pieces, 0), setting_at(one.pieces, SWITCH)) for name, one in plan.layers.items()}
 
 
 class Model:
@@ -122,7 +121,7 @@ class Model:
         return [self.scale * self.sensitivity.total(choices) ** self.power * 10 ** (more / 10)]
 
     def search(self, levels: Sequence[int] = (1, 1, 1, 1, 1)) -> Search:
-        dense = {name: PlannedLayer.flat(None, 1024, (64, 64)) for name in NAMES}
+        dense = {name: PlannedLayer.flat(1, 1024, (64, 64)) for name in NAMES}
         layers = TunedLayers(dense, dict(zip(NAMES, levels, strict=True)))
         times = LayerTimes(
             10.0, 0.0, {(level, factor): SAVED[factor] for level in sorted({*levels}) for factor in SAVED}

@@ -39,13 +39,13 @@ class TunedLayers:
 def tuned_layers(pipe: Any, levels: list[LevelCost]) -> TunedLayers:
     grids = {level.level: level.keys for level in levels}
     found = {layer.name: layer for layer in find_layers(*denoisers(pipe))}
-    dense = {name: PlannedLayer.flat(None, grids[layer.level], layer.width) for name, layer in found.items()}
+    dense = {name: PlannedLayer.flat(1, grids[layer.level], layer.width) for name, layer in found.items()}
     return TunedLayers(dense, {name: layer.level for name, layer in found.items()})
 
 
 def pieces_of(factors: Factors) -> tuple[Piece, ...]:
     """What a layer with these factors is set to over a run."""
-    now, later = (None if factor == 1 else factor for factor in factors)
+    now, later = factors
     return (Piece(1.0, now),) if now == later else (Piece(SWITCH, now), Piece(1.0, later))
 
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .levers.downsample import Downsample
     from .levers.merge import Merge
     from .levers.plan import Plan
+    from .levers.reuse import Reuse
     from .patch import Patch, apply, remove
     from .tomesd import apply_patch, remove_patch
     from .tools.measuring.evaluation import evaluate
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from .tools.measuring.speed import bench
     from .tools.tuning.tuner import tune
 
-__all__ = ["Downsample", "Merge", "NothingToReduce", "Patch", "Plan", "apply", "apply_patch", "bench", "evaluate"]
-__all__ += ["explain", "remove", "remove_patch", "tune"]
+__all__ = ["Downsample", "Merge", "NothingToReduce", "Patch", "Plan", "Reuse", "apply", "apply_patch", "bench"]
+__all__ += ["evaluate", "explain", "remove", "remove_patch", "tune"]
 __version__ = "0.1.0"
 
 _MODULES = {
@@ -25,6 +26,7 @@ _MODULES = {
     "levers.downsample": ["Downsample"],
     "levers.merge": ["Merge"],
     "levers.plan": ["Plan"],
+    "levers.reuse": ["Reuse"],
     "tomesd": ["apply_patch", "remove_patch"],
     "tools.measuring.evaluation": ["evaluate"],
     "tools.measuring.explanation": ["explain"],

@@ -14,7 +14,7 @@ from .errors import invalid_value
 from .hooks.attaching import Detached, close_all, detach, patches_on, unwrapped
 from .hooks.patched import PatchedModel, Shared
 from .levers.downsample import Downsample
-from .levers.lever import Level, one_of_each
+from .levers.lever import Level, Lever, one_of_each
 from .steps.runs import Runs, can_be_followed
 
 
@@ -31,23 +31,13 @@ def apply(target: Any, *levers: Any, scheduler: Any = None) -> "Patch":
         scheduler: For a bare model in your own loop: the scheduler whose `set_timesteps` and `step` you call. The
             scheduler of a pipeline is followed automatically, also if it is swapped or copied later.
     """
-    from .hooks import keys, merging  # noqa: F401  # they register themselves; here, for they import torch's compiler
-    from .hooks.compiling import keep_eager
-    from .hooks.registry import handler_of
-
-    for name in [name for name in sys.modules if name.startswith("todome.") and ".tools" not in name]:
-        keep_eager(name)
     chosen = one_of_each(levers or (Downsample(),))
     if scheduler is not None and not can_be_followed(scheduler):
         remedy = "Pass pipe.scheduler, or call patch.at(step, steps) before each step"
         allowed = "an object with set_timesteps and step"
         raise invalid_value("scheduler", scheduler, allowed, remedy, TypeError)
     given = models_in(target)
-    found = [handler_of(lever).places(lever, list(map(unwrapped, given))) for lever in chosen]
-    places = [place for place in found if place.models]
-    if not places or (levers and len(places) < len(found)):
-        name = type(target if is_pipeline(target) else unwrapped(given[0])).__name__
-        raise next(place.refusal(name) for place in found if not place.models)
+    places = find_places(chosen, target, given, all_of_them=bool(levers))
     models = list(dict.fromkeys(model for place in places for model in place.models))
     old, shared = closed(models), Shared()
     follow(shared.runs, target, scheduler, models, [patched.shared.runs for patched, _ in old])
@@ -56,6 +46,23 @@ def apply(target: Any, *levers: Any, scheduler: Any = None) -> "Patch":
     if any(map(is_compiled, given)):
         torch.compiler.reset()  # graphs made before would never notice the hooks
     return Patch(levers or chosen, places, models, shared, replaced)
+
+
+def find_places(levers: Sequence[Lever], target: Any, given: Sequence[Any], all_of_them: bool) -> list[Any]:
+    """Where each lever goes in some models; an error where one finds nothing, or at least one is not to."""
+    from .hooks import keys, merging, reuse  # noqa: F401  # they register themselves, and import torch's compiler
+    from .hooks.compiling import keep_eager
+    from .hooks.registry import handler_of
+
+    ours = [name for name in sys.modules if name.startswith("todome.") and not name.startswith("todome.tools")]
+    for name in [*ours, *(handler_of(lever).__module__ for lever in levers)]:
+        keep_eager(name)
+    found = [handler_of(lever).places(lever, list(map(unwrapped, given))) for lever in levers]
+    places = [place for place in found if place.models]
+    if not places or (all_of_them and len(places) < len(found)):
+        name = type(target if is_pipeline(target) else unwrapped(given[0])).__name__
+        raise next(place.refusal(name) for place in found if not place.models)
+    return places
 
 
 def remove(target: Any) -> None:

@@ -215,5 +215,5 @@ def test_a_plan_serves_here_as_in_diffusers(comfy, model):
         sampled(comfy, patched(model, plan, told.append, sigma_at))
     assert [keys for tokens, keys in calls if keys < tokens] == [16, 16, 72, 72]
     assert [level.setting for level in told if level.level == 1] == ["1, 4, 1 (from 50% on 1, 2, 1)"]
-    with pytest.raises(RuntimeError, match=re.escape("(0.0, 1.0) in a host that does not tell its schedule")):
+    with pytest.raises(RuntimeError, match=re.escape("until=(0.5, 1.0) cannot be used")):
         sampled(comfy, patched(model, plan, told.append), steps=1)

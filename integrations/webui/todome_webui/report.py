@@ -33,11 +33,11 @@ class Report:
         return [f"{self.title}: {self.lever.describe(level)}, {share}" for level in levels]
 
     def reason(self, levels: Sequence[Level]) -> str:
-        if not any(self.steps.values()):
-            return f"It is disabled after {self.lever.stop:.0%} of the steps, which is before the first one ends."
         planned = self.lever.layers.values() if isinstance(self.lever, DownsampleLayers) else ()
         if planned and (levels or not any(layer.is_reduced for layer in planned)):
             return "The plan leaves every layer dense: todome tune found nothing to gain."
+        if not any(self.steps.values()):
+            return f"It is disabled after {self.lever.stop:.0%} of the steps, which is before the first one ends."
         if not levels:
             return "HyperTile, token merging or a reference of ControlNet changes the tokens: use one of them."
         finest = max(grid for level in levels for grid in level.grids)

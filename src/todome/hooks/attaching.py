@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from .compiling import is_compiling
 from .patched import PatchedModel
+from .skipping import Gate, gates_in, put_before, take_away
 from .state import PHASE
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -16,6 +18,12 @@ class Hook:
 
     def __init__(self, patched: PatchedModel) -> None:
         self.patched = patched
+
+    @property
+    def may_act(self) -> bool:
+        """Whether the patch is on, and not being taken off while this call is made."""
+        call = None if is_compiling() else self.patched.shared.state.call
+        return call is None or call.is_reduced
 
 
 class HookEntry(NamedTuple):
@@ -65,8 +73,11 @@ class Detached(NamedTuple):
 
     patched: PatchedModel
     entries: list[tuple[dict[int, Any], int, Any]]
+    gates: list[tuple[nn.Module, Gate]]
 
     def attach_again(self) -> None:
+        for module, gate in self.gates:
+            put_before(module, gate)
         for table, key, value in self.entries:
             table[key] = value
         self.patched.attach()
@@ -74,7 +85,8 @@ class Detached(NamedTuple):
 
 def patches_on(target: nn.Module) -> list[PatchedModel]:
     """The patch on a model; several where it has parts with patches of their own."""
-    return list({id(hook.owner.patched): hook.owner.patched for hook in our_hooks(target)}.values())
+    owners = [*(hook.owner for hook in our_hooks(target)), *(gate for _, gate in gates_in(target))]
+    return list({id(owner.patched): owner.patched for owner in owners}.values())
 
 
 def close_all(patches: Iterable[PatchedModel]) -> None:
@@ -89,14 +101,18 @@ def close_all(patches: Iterable[PatchedModel]) -> None:
 def detach(patched: PatchedModel, target: nn.Module) -> Detached:
     """Takes off every hook of a patch on one model, which may reach beyond the target that it was found in."""
     root = None if patched.root is None else patched.root()
-    entries = []
+    entries, gates = [], []
     for part in (target, *filter(None, [root])):
         for hook in list(our_hooks(part)):
             if hook.owner.patched is patched:
                 entries += [(table, hook.key, table.pop(hook.key)) for table in hook.tables if hook.key in table]
+        for module, gate in list(gates_in(part)):
+            if gate.patched is patched:
+                take_away(module)
+                gates.append((module, gate))
         vars(part).pop(PHASE, None)
     patched.shared.leave(patched)
-    return Detached(patched, entries)
+    return Detached(patched, entries, gates)
 
 
 def remove_hooks_on(module: nn.Module, owner: Hook) -> None:

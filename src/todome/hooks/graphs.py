@@ -1,7 +1,7 @@
 """What compiled and captured graphs read: nothing that runs by thread, nothing that is decided in Python.
 
 torch.compile cannot look into `threading.local`, and a graph must find the phase where it found it before.
-All of this is made when the first graph is traced or captured; a model that never is keeps none of it up to date.
+Tables are had at hand from the first graph on; until then a call prepares nothing here but the phase, on a GPU.
 """
 
 import math
@@ -16,6 +16,7 @@ from torch import Tensor
 from ..tokens.grid import Grid
 from ..tokens.matching import Matching
 from ..tokens.tables import Table
+from .compiling import assume_constant_result, real_tensors
 from .state import TokenCall, is_capturing
 
 PATIENCE = 0.5  # seconds until it is looked again whether the holder of a lock still lives
@@ -143,6 +144,52 @@ class GraphTables:
 
     def __reduce__(self) -> Any:
         return GraphTables, ()
+
+
+class DeepSlots:
+    """What graphs read and write of deep features: how many stages are computed, and tensors that stay in place."""
+
+    def __init__(self) -> None:
+        self.cut: int | None = None  # stages that are computed; None: all
+        self.recorded: tuple[int, ...] = ()  # numbers of stages whose joint is written
+        self.deep: Tensor | None = None  # what goes up into the computed stages
+        self.places: dict[tuple[Any, ...], Tensor] = {}  # of predictions, by shape
+        self.written: dict[int, Tensor] = {}
+        self.traced = False
+        self.calls = CallLock()
+
+    def begin(self, cut: int | None, recorded: tuple[int, ...], deep: Tensor | None) -> None:
+        """Shows a call. Calls with compiled graphs are made one after the other."""
+        if self.traced:
+            self.calls.acquire()
+        self.cut, self.recorded, self.deep = cut, recorded, deep
+        if self.traced and deep is not None:
+            self.deep = self.places.setdefault((cut, deep.shape, deep.dtype, deep.device), torch.empty_like(deep))
+            self.deep.copy_(deep)
+
+    def end(self) -> None:
+        self.calls.release()
+
+    def write(self, joint: int, features: Tensor) -> None:
+        """Writes the features of a joint, in a graph."""
+        slot = self.slot(joint, whole(tuple(features.shape)), features.dtype, features.device)
+        self.written[joint].copy_(features) if slot else None
+
+    @assume_constant_result
+    def slot(self, joint: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> bool:
+        """Runs while a graph is traced, and never again."""
+        self.traced = True
+        with real_tensors(), torch.inference_mode(False):
+            if joint not in self.written or self.written[joint].shape != shape:
+                self.written[joint] = torch.empty(shape, dtype=dtype, device=device)
+        return True
+
+    def found(self) -> dict[int, Tensor]:
+        """What the last full call has written."""
+        return {joint: self.written[joint].clone() for joint in self.recorded if joint in self.written}
+
+    def __reduce__(self) -> Any:
+        return DeepSlots, ()
 
 
 def whole(grid: tuple[Any, ...]) -> Grid:

@@ -3,7 +3,8 @@
     @attaches(Downsample)
     class KeptKeys(LayerHook): ...
 
-A new lever touches no file that is here already: its settings, its hooks, and this decorator.
+A lever of a user's own is a file of settings, one of hooks, and this decorator. One that comes with todome is also
+imported in `patch.apply` and named in `__init__`.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +15,6 @@ from torch import nn
 
 from ..errors import invalid_value
 from ..levers.lever import Lever
-from .compiling import keep_eager
 
 
 class Places(ABC):
@@ -25,6 +25,11 @@ class Places(ABC):
     """
 
     models: list[nn.Module]
+
+    @classmethod
+    def places(cls, lever: Any, models: Sequence[nn.Module]) -> "Places":
+        """Where a lever goes in some models. Raises where it cannot be used there, and changes nothing."""
+        return cls(lever, models)  # pyright: ignore[reportCallIssue]
 
     @abstractmethod
     def refusal(self, target: str) -> Exception:
@@ -56,7 +61,6 @@ def attaches(kind: type) -> Callable[[Registered], Registered]:
 
     def register(handler: Registered) -> Registered:
         HANDLERS[kind] = handler
-        keep_eager(handler.__module__)
         return handler
 
     return register

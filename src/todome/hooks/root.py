@@ -4,7 +4,6 @@ They run outside of the graphs that torch.compile makes of the model, but where 
 """
 
 import weakref
-from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -26,22 +25,20 @@ REPLICATED = (
 )
 
 
-class RootPart(ABC):
-    """What one lever does at each call of a model as a whole."""
+class RootPart:
+    """What one lever does at each call of a model as a whole: nothing, unless it says otherwise."""
 
-    @abstractmethod
     def adopt(self, root: nn.Module) -> None:
         """The model was called, or is hooked."""
 
-    @abstractmethod
-    def before(self, call: ModelCall) -> None: ...
+    def before(self, call: ModelCall) -> None:
+        """The model is about to be computed."""
 
-    @abstractmethod
-    def after(self, succeeded: bool) -> None: ...
+    def after(self, succeeded: bool) -> None:
+        """It was computed, or raised."""
 
-    @abstractmethod
     def before_in_graph(self, timestep: Any) -> None:
-        """The same inside of a larger graph."""
+        """It is about to be computed inside of a larger graph."""
 
 
 class RootHook(Hook):

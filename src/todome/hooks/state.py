@@ -44,6 +44,7 @@ class ThreadState(threading.local):
 
     def __init__(self) -> None:
         self.call: ModelCall | None = None  # of the model that is being computed
+        self.reuse: Any = None  # the call of a model with a gate (`reuse.ReuseCall`)
         self.training = False  # whether it was called with gradients
         self.recomputed_holder: Any = None  # the reader of a holder that a backward pass computes as a whole
         self.block: BlockCall | None = None  # of the layers that are being computed

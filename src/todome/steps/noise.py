@@ -81,12 +81,12 @@ def places_of(scheduler: Any, is_flow: bool) -> Sequence[float] | None:
     timesteps = getattr(scheduler, "timesteps", None)
     if not isinstance(timesteps, Tensor) or timesteps.ndim != 1 or timesteps.is_meta:
         return None
-    alphas = getattr(scheduler, "alphas_cumprod", None)
-    if not is_flow and isinstance(alphas, Tensor):
-        return sigmas_at(timesteps.detach().cpu().double(), alphas.detach().cpu().double())
-    sigmas = getattr(scheduler, "sigmas", None)
-    if isinstance(sigmas, Tensor) and len(sigmas) >= len(timesteps):
+    sigmas, alphas = getattr(scheduler, "sigmas", None), getattr(scheduler, "alphas_cumprod", None)
+    known = isinstance(sigmas, Tensor) and len(sigmas) == len(timesteps) + 1 and getattr(scheduler, "order", 1) == 1
+    if (known or is_flow or alphas is None) and isinstance(sigmas, Tensor) and len(sigmas) >= len(timesteps):
         return [max(sigma, SMALLEST) for sigma in sigmas[: len(timesteps)].tolist()]
+    if isinstance(alphas, Tensor):
+        return sigmas_at(timesteps.detach().cpu().double(), alphas.detach().cpu().double())
     return None
 
 

@@ -1,9 +1,13 @@
 """A run: one pass through a schedule, where it began and where it is."""
 
+import copy
+import weakref
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from torch import Tensor
+
+from .noise import Noise, noise_of
 
 
 class Position(NamedTuple):
@@ -11,6 +15,7 @@ class Position(NamedTuple):
 
     step: int
     steps: int | None = None  # None where nobody knows the end of the run
+    run: "Run | None" = None  # None where no schedule is known
 
 
 @dataclass
@@ -34,7 +39,7 @@ class FallingTimestep:
         return self.step
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """One pass through the timesteps of a scheduler.
 
@@ -44,6 +49,8 @@ class Run:
         first: The place of its first step, as far as it is known: img2img skips those before.
         is_stepped: Whether the scheduler was asked for a step: loops of other samplers never ask.
         falling: The steps of such a loop.
+        kept: What is kept from step to step, by the lever that keeps it. It is never pickled.
+        scheduler: Whose run it is.
     """
 
     timesteps: int = 0
@@ -51,6 +58,8 @@ class Run:
     first: int | None = None
     is_stepped: bool = False
     falling: FallingTimestep = field(default_factory=FallingTimestep)
+    kept: dict[Any, Any] = field(default_factory=dict)
+    scheduler: weakref.ref[Any] | None = None
 
     @property
     def is_under_way(self) -> bool:
@@ -59,10 +68,15 @@ class Run:
     @property
     def position(self) -> Position:
         first = self.first or 0
-        return Position(self.index - first, self.timesteps - first)
+        return Position(self.index - first, self.timesteps - first, self)
 
     def begin(self, timesteps: int) -> None:
-        self.__init__(timesteps)
+        self.__init__(timesteps, scheduler=self.scheduler)
+
+    def noise(self) -> Noise | None:
+        """The noise levels of its schedule, as far as the scheduler tells them: read from it, so not at every step."""
+        scheduler = None if self.scheduler is None else self.scheduler()
+        return None if scheduler is None else noise_of(scheduler)
 
     def enter(self, index: int) -> Position:
         """Goes to the step at this place of the schedule."""
@@ -75,6 +89,16 @@ class Run:
         self.enter(index)
         self.index += 1
         self.is_stepped = True
+        if not self.is_under_way:
+            self.kept = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Run":
+        twin = memo[id(self)] = Run(self.timesteps, self.index, self.first, self.is_stepped, copy.copy(self.falling))
+        twin.kept, twin.scheduler = copy.deepcopy(self.kept, memo), self.scheduler
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"kept": {}, "scheduler": None}
 
 
 def first_number(timestep: Any) -> float | None:

@@ -181,7 +181,7 @@ class Runs:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy of the model is another model: it is where this one is, but nothing that drives this one drives it."""
-        return {"position": self.now(), "restarts": self.restarts}
+        return {"position": self.now()[:2], "restarts": self.restarts}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()

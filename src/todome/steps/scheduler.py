@@ -9,6 +9,7 @@ save and restore the run as well.
 
 import copy
 import functools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from .run import Run
@@ -68,6 +69,7 @@ class WatchedMethod:
         """The method of the copied scheduler; where only `__dict__` is copied, of the same one in a later state."""
         scheduler = memo.get(id(self.scheduler), self.scheduler)
         watch = copy.deepcopy(self.watch, memo)
+        watch.run.scheduler = weakref.ref(scheduler)
         if scheduler is not self.scheduler:
             for follower in watch.followers:
                 follower.follows_copy(scheduler)
@@ -82,6 +84,7 @@ def watch_of(scheduler: Any) -> Watch | None:
 def follow(scheduler: Any, follower: "Runs") -> Watch:
     """Has the scheduler tell the follower, from now on, when its run moves."""
     watch = watch_of(scheduler) or Watch()
+    watch.run.scheduler = weakref.ref(scheduler)
     for name in WATCHED:
         own = vars(scheduler).get(name)
         if not isinstance(own, WatchedMethod):

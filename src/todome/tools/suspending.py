@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ..hooks.attaching import Hook
+from ..hooks.skipping import GATE, put_before, take_away
 from ..hooks.state import PHASE
 from ..patch import denoisers, is_compiled, is_pipeline, models_in
 from ..steps.scheduler import restore
@@ -34,7 +35,7 @@ def suspended(target: Any) -> Iterator[None]:
     with ExitStack() as stack:
         for scheduler in (part for part in parts if hasattr(part, "set_timesteps")):
             stack.enter_context(scheduler_set_aside(scheduler))
-        modules = [module for model in models for module in model.modules() if our_keys(module)]
+        modules = [module for model in models for module in model.modules() if our_keys(module) or GATE in vars(module)]
         if modules and any(map(is_compiled, models_in(target))):
             torch.compiler.reset()  # a graph with our hooks in it would go on running
             stack.callback(torch.compiler.reset)
@@ -55,6 +56,8 @@ def hooks_set_aside(module: nn.Module) -> Iterator[None]:
     ours = our_keys(module)
     before = {name: dict(getattr(module, name)) for name in TABLES}
     phase = vars(module).pop(PHASE, None)  # another patch in between would take it away
+    gate = vars(module).get(GATE)
+    take_away(module)
     for name in TABLES:
         for key in ours:
             getattr(module, name).pop(key, None)
@@ -68,6 +71,8 @@ def hooks_set_aside(module: nn.Module) -> Iterator[None]:
             table.update({key: hook for key, hook in old.items() if key in ours or key in now} | now)
         if phase is not None:
             vars(module)[PHASE] = phase
+        if gate is not None:
+            put_before(module, gate)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from .hooks.attaching import Detached, close_all, detach, patches_on, unwrapped
 from .hooks.patched import PatchedModel, Shared
 from .levers.downsample import Downsample
 from .levers.lever import Level, Lever, one_of_each
+from .levers.reuse import Reuse
 from .steps.runs import Runs, can_be_followed
 
 
@@ -22,16 +23,17 @@ def apply(target: Any, *levers: Any, scheduler: Any = None) -> "Patch":
     """Makes a model faster by leaving out what the picture does not need. Changes the model in place until `remove`.
 
     Args:
-        target: A diffusers pipeline; a bare model with BasicTransformerBlocks (UNet, ControlNet); or a CompVis /
-            Stability model (an object with `.model.diffusion_model`, or the UNetModel itself). If it is already
-            patched, the new patch replaces the old one. If parts of it are compiled, everything that torch.compile
-            has made is compiled again: apply first, then compile, to save that time.
-        levers: What is left out: `Downsample()` (default), `Merge()`, or a `Plan` that `todome.tune` made. One lever of
-            each kind, in any order.
+        target: A diffusers pipeline; a bare model (UNet, ControlNet, transformer); or a CompVis / Stability model (an
+            object with `.model.diffusion_model`, or the UNetModel itself). If it is already patched, the new patch
+            replaces the old one. If parts of it are compiled, everything that torch.compile has made is compiled again:
+            apply first, then compile, to save that time.
+        levers: What is left out: tokens with `Downsample()` or `Merge()`, work that steps repeat with `Reuse()`, or
+            what a `Plan` that `todome.tune` made says. One lever of each kind, in any order. The default is
+            `Downsample(), Reuse()`, as far as the model has a use for each.
         scheduler: For a bare model in your own loop: the scheduler whose `set_timesteps` and `step` you call. The
             scheduler of a pipeline is followed automatically, also if it is swapped or copied later.
     """
-    chosen = one_of_each(levers or (Downsample(),))
+    chosen = one_of_each(levers or (Downsample(), Reuse()))
     if scheduler is not None and not can_be_followed(scheduler):
         remedy = "Pass pipe.scheduler, or call patch.at(step, steps) before each step"
         allowed = "an object with set_timesteps and step"

@@ -13,7 +13,7 @@ from fresh import run_fresh
 import todome
 
 CORE = ["Downsample", "Merge", "NothingToReduce", "Patch", "apply", "remove"]
-BESIDE = ["Plan", "apply_patch", "bench", "evaluate", "explain", "remove_patch", "tune"]
+BESIDE = ["Plan", "Reuse", "apply_patch", "bench", "evaluate", "explain", "remove_patch", "tune"]
 SURFACE = sorted([*CORE, *BESIDE])
 HEAVY = {"accelerate", "diffusers", "ldm", "peft", "tomesd", "torchvision", "transformers"}
 HEAVY |= {"PIL", "jinja2", "matplotlib", "rich", "safetensors", "torchmetrics", "typer"}
@@ -56,7 +56,7 @@ def test_the_surface_is_what_it_says():
 
 
 def test_what_is_beside_the_core_is_loaded_where_it_is_asked_for():
-    beside = ("todome.levers.plan", "todome.tools.measuring.", "todome.tools.tuning.", "todome.tomesd")
+    beside = ("todome.levers.plan", "todome.levers.reuse", "todome.tools.measuring.", "todome.tools.tuning.", "todome.tomesd")
     assert not any(name.startswith(beside) for name in modules_after("import todome; dir(todome)"))
     for name in BESIDE:
         assert getattr(todome, name).__module__.startswith(beside)

@@ -134,7 +134,7 @@ OTHERS: list[tuple[str, Callable[[], Any]]] = [
 def test_models_that_cannot_be_reduced_are_named_with_the_reason(reason, build):
     model = build()
     with pytest.raises(NothingToReduce, match=rf"^target={type(model).__name__} .*{reason}.* Allowed: .*UNet2DC"):
-        todome.apply(model)
+        todome.apply(model, Downsample(2))
     with pytest.raises(NothingToReduce, match=reason):
         todome.apply_patch(model)
     assert todome.remove(model) is None
@@ -157,7 +157,7 @@ def test_step_that_is_none_of_the_steps(where):
 
 def test_auto_that_settles_on_one_warns_once_and_says_how_to_force_more():
     pipeline = tiny_pipeline()
-    todome.apply(pipeline)
+    todome.apply(pipeline, Downsample())
     with pytest.warns(UserWarning, match=r'^factor="auto" .* 8x8 tokens, .* todome\.Downsample\(factor=2\)') as caught:
         draw(pipeline, steps=3)
     assert len(caught) == 1

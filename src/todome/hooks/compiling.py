@@ -21,6 +21,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 TORCH = tuple(int(number) for number in torch.__version__.split(".")[:2])
 HOOKS_IN_GRAPHS = TORCH >= (2, 4)
+GRAPH = "todome_graph"
 
 
 def outside_graphs(method: Method) -> Method:
@@ -31,6 +32,12 @@ def outside_graphs(method: Method) -> Method:
 def is_hook(method: Method) -> Method:
     """Marks a method that torch calls. Where hooks cannot be in graphs it stays out of them, with all that it calls."""
     return method if HOOKS_IN_GRAPHS else outside_graphs(method)
+
+
+def is_graph(function: Method) -> Method:
+    """Marks a function of tensors that may be a graph by itself."""
+    setattr(function, GRAPH, True)
+    return function
 
 
 def is_compiling() -> bool:
@@ -50,7 +57,7 @@ def keep_eager(module: str) -> None:
     """
     for value in list(vars(sys.modules[module]).values()) if HOOKS_IN_GRAPHS else ():
         for function in functions_in(value):
-            if function.__module__ == module:
+            if function.__module__ == module and not hasattr(function, GRAPH):
                 skip_all(function.__code__)
 
 

@@ -28,6 +28,15 @@ def conditional_half(value: Any, batch: int) -> Any:
     return value
 
 
+def denoised(latents: Tensor, output: Tensor) -> Tensor | None:
+    """The part of a model's input that its output says something of: others stand behind it in the channels."""
+    if latents.shape == output.shape:
+        return latents
+    channels = output.shape[1] if output.ndim > 1 else 0
+    part = latents[:, :channels] if latents.ndim == 4 else latents
+    return part if part.shape == output.shape else None
+
+
 class Form(NamedTuple):
     """How a model hands over its output: the tensor, in a tuple, or as a field of a class."""
 

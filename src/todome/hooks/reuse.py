@@ -22,9 +22,9 @@ from ..steps.kept import Caller, Kept, Report
 from ..steps.law import CONDITIONAL, FULL, STAGES
 from ..steps.run import Position
 from .attaching import first
-from .compiling import is_compiling, outside_graphs
+from .compiling import is_compiling, is_graph, outside_graphs
 from .graphs import DeepSlots
-from .halves import Run, conditional_half, is_guided, output_of, with_unconditional
+from .halves import Run, conditional_half, denoised, is_guided, output_of, with_unconditional
 from .patched import LeverState, PatchedModel
 from .registry import Places, attaches
 from .root import RootPart, find_timestep, latents_among
@@ -38,15 +38,22 @@ numbers = itertools.count()
 class ReuseCall:
     """One call of a model: the kind of its step, its caller, and where in the run it is."""
 
-    def __init__(self, kept: Kept, caller: Caller, letter: str, index: int) -> None:
+    def __init__(self, kept: Kept, caller: Caller, letter: str, index: int, latents: Tensor) -> None:
         self.kept, self.caller, self.letter, self.index = kept, caller, letter, index
         self.place = kept.noise.places[index]
         self.share = kept.noise.noise_share(index)
+        self.latents = latents
         self.cut = STAGES.get(letter)  # how many stages are computed; None: all
         self.halved = letter in CONDITIONAL
         self.recorded = tuple(kept.cuts) if letter == FULL else ()
         self.deep = self.predicted() if self.cut else None  # what goes up into the computed stages
         self.found: dict[int, Tensor] = {}  # the same of a full step, by the number of stages above
+
+    def picture(self, output: Tensor) -> Tensor:
+        """The picture that an output predicts, as far as that is known of these latents."""
+        latents = denoised(self.latents, output)
+        of_latents, of_output = self.kept.noise.clean(self.index)
+        return output.float() if latents is None else output.float() * of_output + latents.float() * of_latents
 
     def predicted(self) -> Tensor:
         deep = self.caller.lines[self.cut].at(self.place)
@@ -172,18 +179,22 @@ class ModelGate:
             letter = FULL
         if number == 1:
             kept.report.done[index] = letter
-        return None if kept.is_dense else ReuseCall(kept, caller, letter, index)
+        return None if kept.is_dense else ReuseCall(kept, caller, letter, index, latents)
 
     @outside_graphs
     def end(self) -> None:
         self.patched.shared.state.reuse = None
         self.state.graph.end()
 
-    @outside_graphs
     def extrapolated(self, call: ReuseCall) -> Any:
-        """Nothing runs: the output goes on in its line."""
+        """Nothing of the model runs: the output goes on in its line; in a compiled model that is a graph of its own."""
         self.end()
-        return call.caller.form.around(call.caller.lines["output"].at(call.place))
+        caller, line = call.caller, call.caller.lines["output"]
+        of_latents, of_output = call.kept.noise.clean(call.index)
+        numbers = (line.weight(call.place), 1 / of_output, -of_latents / of_output)
+        weights = [torch.full((), number, device=line.value.device) for number in numbers]
+        latents = denoised(call.latents, line.value)
+        return caller.form.around(output_at(line.before[1], line.value, latents, *weights).to(caller.dtype))
 
     @outside_graphs
     def finish(self, call: ReuseCall, output: Any) -> Any:
@@ -203,16 +214,26 @@ class ModelGate:
         caller, kept = call.caller, call.kept
         if self.state.graph.traced:
             call.found |= self.state.graph.found()
-        values: dict[Any, Tensor] = {"output": tensor, **call.found}
+        picture = call.picture(tensor)
+        values: dict[Any, Tensor] = {"output": picture, **call.found}
         if caller.guided:
             unconditional, conditional = tensor.chunk(2)
             values["guidance"] = (conditional.float() - unconditional.float()).mul_(call.share).to(tensor.dtype)
             if not kept.whole_rows:
                 values |= {cut: values[cut][len(values[cut]) // 2 :] for cut in call.recorded if cut in values}
         if "output" in caller.lines:
-            kept.report.check(caller.lines["output"], kept.noise.sigmas[call.index], call.place, tensor)
-        caller.form = form
+            kept.report.check(caller.lines["output"], kept.noise.sigmas[call.index], call.place, picture)
+        caller.form, caller.dtype = form, tensor.dtype
         caller.note(call.place, values)
+
+
+@is_graph
+def output_at(
+    before: Tensor, value: Tensor, latents: Tensor | None, weight: Tensor, of_picture: Tensor, of_latents: Tensor
+) -> Tensor:
+    """The output, in fp32, that the picture at the end of its line belongs to."""
+    picture = torch.lerp(before, value, weight)
+    return picture if latents is None else picture * of_picture + latents.float() * of_latents
 
 
 def names_for(letter: str) -> tuple[Any, ...]:

@@ -94,7 +94,7 @@ class TokenPart(RootPart):
 
     def after(self, succeeded: bool) -> None:
         self.state.graph.calls.release()
-        if succeeded and self.warns:
+        if succeeded and self.warns and len(self.state.patched.levers) == 1:
             self.warn_if_dense()
 
     def before_in_graph(self, timestep: Any) -> None:

@@ -191,7 +191,7 @@ def one_of_each(given: Sequence[Any]) -> tuple[Lever, ...]:
     for lever in (lever for one in given for lever in getattr(one, "levers", (one,))):
         family = getattr(lever, "family", None)
         if family is None:
-            allowed = "todome.Downsample(...), todome.Merge(...) or todome.Plan.load(FILE)"
+            allowed = "todome.Downsample(...), todome.Merge(...), todome.Reuse(...) or todome.Plan.load(FILE)"
             raise invalid_value("lever", lever, allowed, "Use todome.Downsample(factor=2)", TypeError)
         if family in found:
             allowed = f"one lever for {family}, and there is {found[family]}"

@@ -3,13 +3,14 @@
 import copy
 import math
 from collections.abc import Hashable
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .choosing import Schedule
-from .law import FULL, STAGES, Law, decibels
+from .law import FULL, STAGES, Law, curvature, decibels
 from .lines import Line, moved
 from .noise import Noise
 
@@ -28,6 +29,7 @@ class Caller:
         self.guided: bool | None = None
         self.asked = 0  # how often the latents were
         self.form: Any = None
+        self.dtype: Any = None  # of what it gives
 
     def note(self, sigma: float, values: dict[Any, Tensor]) -> None:
         """Commits what a full call has given."""
@@ -69,6 +71,20 @@ class Report:
         predicted = self.predicted
         checked = "" if predicted is None else f"; predictions of full steps were within {predicted:.1f} dB"
         return [f"reuse: {word}: {full}{expected}{checked}"]
+
+    @property
+    def estimate(self) -> float | None:
+        """How close this run is to dense, in dB, as far as the errors of its own predictions tell; read here.
+
+        Each full step shows how much more, or less, this model bends than the one that the curves were measured on.
+        """
+        if not self.checks or self.schedule is None or not math.isfinite(self.schedule.keeps):
+            return None
+        errors = torch.stack([error for *_, error in self.checks]).tolist()
+        bends = [
+            error / (wrong**2 * curvature(sigma)) for (sigma, wrong, _), error in zip(self.checks, errors, strict=True)
+        ]
+        return self.schedule.keeps - 10 * math.log10(max(fmean(bends), 1e-9))
 
     @property
     def predicted(self) -> float | None:

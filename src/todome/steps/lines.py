@@ -30,9 +30,12 @@ class Line(NamedTuple):
         """The value at another noise level, formed in fp32, in the type of the values."""
         if self.before is None:
             return self.value
-        sigma_before, before = self.before
-        ahead = (sigma - self.sigma) / (self.sigma - sigma_before)
-        return torch.lerp(before.float(), self.value.float(), 1 + ahead).to(self.value.dtype)
+        return torch.lerp(self.before[1].float(), self.value.float(), self.weight(sigma)).to(self.value.dtype)
+
+    def weight(self, sigma: float) -> float:
+        """How far on the way from the value before to the last one another noise level is; beyond 1 it is ahead."""
+        before = self.sigma if self.before is None else self.before[0]
+        return (sigma - before) / (self.sigma - before)
 
 
 def moved(line: Line | None, sigma: float, value: Tensor) -> Line:

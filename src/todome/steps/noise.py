@@ -5,16 +5,16 @@ there the place is t itself, and sigma = t / (1 - t) tells how far the picture i
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-MULTISTEP = {"PNDMScheduler", "LMSDiscreteScheduler", "IPNDMScheduler"}  # of higher order, and do not say so
-SMALLEST = 1e-4  # of a noise level: the last one of some schedules is 0
-LARGEST = 1e4
+MULTISTEP = {"PNDMScheduler", "LMSDiscreteScheduler", "IPNDMScheduler", "CogVideoXDPMScheduler"}  # that do not say so
+SMALLEST, LARGEST = 1e-4, 1e4  # of the noise levels told: the last one of some schedules is 0, the first one infinite
+ROUNDING = 1e-5  # two noise levels that differ by less are one: they went through a scheduler's logarithms
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,7 @@ class Noise:
     @property
     def sigmas(self) -> tuple[float, ...]:
         """Noise over signal."""
-        if not self.is_flow:
-            return self.places
-        return tuple(min(t / max(1 - t, 1 / LARGEST), LARGEST) for t in self.places)
+        return tuple(t / max(1 - t, 1 / LARGEST) for t in self.places) if self.is_flow else self.places
 
     @property
     def falls(self) -> bool:
@@ -46,53 +44,70 @@ class Noise:
         return all(after <= before for before, after in zip(self.places, self.places[1:], strict=False))
 
     def noise_share(self, step: int) -> float:
-        """What a difference of two predictions is multiplied with to be one of two noises.
+        """What a difference of two predictions is multiplied with to be one of two noises, up to its sign.
 
         Guidance is nearly a straight line as a difference of noises, and less so as one of velocities.
         """
         place = self.places[step]
-        if self.is_flow:
-            return max(1 - place, 1 / LARGEST)
-        signal = 1 / math.sqrt(1 + place**2)
-        shares = {"v_prediction": signal, "sample": 1 / max(place, SMALLEST)}
-        return shares.get(self.prediction, 1.0)
+        signal = 1 - place if self.is_flow else 1 / math.sqrt(1 + place**2)
+        noise = place if self.is_flow else place * signal
+        shares = {"v_prediction": signal, "flow_prediction": signal, "sample": signal / noise}
+        return max(shares.get(self.prediction, 1.0), 1 / LARGEST)
 
 
 def noise_of(scheduler: Any) -> Noise | None:
     """The noise levels of the run that a scheduler is set up for; None where it does not tell."""
-    config = getattr(scheduler, "config", {})
-    read = config.get if hasattr(config, "get") else lambda name, default=None: default
-    prediction = str(read("prediction_type", "epsilon"))
-    is_flow = "Flow" in type(scheduler).__name__ or bool(read("use_flow_sigmas")) or prediction.startswith("flow")
-    places = places_of(scheduler, is_flow)
-    if places is None or not all(map(math.isfinite, places)):
+    config = getattr(scheduler, "config", None)
+    config = config if isinstance(config, Mapping) else {}
+    levels = levels_of(scheduler)
+    if not levels or any(map(math.isnan, levels)):
         return None
-    return Noise(tuple(places), is_flow, prediction, order_of(scheduler, read("solver_order")))
+    if config.get("invert_sigmas"):  # of Mochi: how much signal there is
+        levels = [1 - level for level in levels]
+    data = config.get("sigma_data")  # of EDM: how large signals are; its models predict velocities, whatever it says
+    if data:
+        return Noise(cleaned([level / data for level in levels]), False, "v_prediction", order_of(scheduler, config))
+    is_flow = bool(config.get("use_flow_sigmas")) or (not has_alphas(scheduler) and max(levels) <= 1)
+    prediction = str(config.get("prediction_type", "flow_prediction" if is_flow else "epsilon"))
+    return Noise(cleaned(levels, 1.0 if is_flow else LARGEST), is_flow, prediction, order_of(scheduler, config))
 
 
-def order_of(scheduler: Any, solver_order: Any) -> int:
-    if isinstance(solver_order, int):
-        return solver_order
-    several = type(scheduler).__name__ in MULTISTEP or getattr(scheduler, "order", 1) == 2
-    return 2 if several else 1
+def cleaned(levels: Sequence[float], largest: float = LARGEST) -> tuple[float, ...]:
+    """Noise levels that can be computed with, of which those are equal that differ by rounding alone."""
+    found: list[float] = []
+    for level in levels:
+        level = min(max(level, SMALLEST), largest)
+        same = found and abs(level - found[-1]) <= ROUNDING * level
+        found.append(found[-1] if same else level)
+    return tuple(found)
 
 
-def places_of(scheduler: Any, is_flow: bool) -> Sequence[float] | None:
-    timesteps = getattr(scheduler, "timesteps", None)
+def order_of(scheduler: Any, config: Mapping[str, Any]) -> int:
+    said = config.get("solver_order", config.get("predictor_order"))
+    if isinstance(said, int):
+        return said
+    return 2 if type(scheduler).__name__ in MULTISTEP or getattr(scheduler, "order", 1) == 2 else 1
+
+
+def has_alphas(scheduler: Any) -> bool:
+    return isinstance(getattr(scheduler, "alphas_cumprod", None), Tensor)
+
+
+def levels_of(scheduler: Any) -> list[float] | None:
+    """What a scheduler says of its noise levels: by step, where it has them, else by the timesteps."""
+    timesteps, sigmas = getattr(scheduler, "timesteps", None), getattr(scheduler, "sigmas", None)
     if not isinstance(timesteps, Tensor) or timesteps.ndim != 1 or timesteps.is_meta:
         return None
-    sigmas, alphas = getattr(scheduler, "sigmas", None), getattr(scheduler, "alphas_cumprod", None)
-    known = isinstance(sigmas, Tensor) and len(sigmas) == len(timesteps) + 1 and getattr(scheduler, "order", 1) == 1
-    if (known or is_flow or alphas is None) and isinstance(sigmas, Tensor) and len(sigmas) >= len(timesteps):
-        return [max(sigma, SMALLEST) for sigma in sigmas[: len(timesteps)].tolist()]
-    if isinstance(alphas, Tensor):
-        return sigmas_at(timesteps.detach().cpu().double(), alphas.detach().cpu().double())
-    return None
+    by_step = isinstance(sigmas, Tensor) and len(sigmas) - len(timesteps) in (0, 1)
+    between = getattr(scheduler, "order", 1) != 1  # some of these call the model between two of their noise levels
+    if has_alphas(scheduler) and (between or not by_step):
+        return sigmas_at(timesteps.detach().cpu().double(), scheduler.alphas_cumprod.detach().cpu().double())
+    return sigmas[: len(timesteps)].tolist() if by_step else None
 
 
 def sigmas_at(timesteps: Tensor, alphas: Tensor) -> list[float]:
     """The noise levels of timesteps, also of those between two that the model was trained with."""
-    logs = ((1 - alphas) / alphas).clamp_min(SMALLEST**2).log() / 2
+    logs = ((1 - alphas) / alphas).clamp(SMALLEST**2, LARGEST**2).log() / 2
     low = timesteps.floor().long().clamp(0, len(alphas) - 1)
     high = (low + 1).clamp_max(len(alphas) - 1)
     share = (timesteps - low).clamp(0, 1)

@@ -67,6 +67,7 @@ TRANSFORMER = "transformer.py PHOTOS --run RUN --out benchmarks/results/transfor
 TRANSFORMER += " --sheet docs/figures/transformer.jpg"
 TUNED = "benchmarks/results/tuning-h200"  # every single measurement
 TUNING = f"tuning.py --work {TUNED} --out {TUNED}.json --plans flowers/src/todome_flowers/plans/h200"
+PAGES = ("index", "quality", "reuse", "settings", "training", "migrating", "how-it-works")
 MADE = [
     result("fidelity-h200.json", f"fidelity.py --work WORK/fidelity --out FILE {LPIPS}"),
     result(
@@ -102,6 +103,7 @@ MADE = [
     Made("docs/figures/lora.png", LORA, commit=WITH_TRAINER),
     Made("docs/figures/transformer.jpg", f"benchmarks/{TRANSFORMER}"),
     Made("docs/figures/why.json", "docs/figures/why.py --measure", minutes=4),
+    Made("docs/figures/lines.json", "docs/figures/lines.py --measure", minutes=1),
     Made("docs/figures/demo.png", "-m todome demo --out FILE --force", minutes=2),
     Made("docs/figures/hero.jpg", "docs/figures/hero.py", minutes=16),
     Made("docs/figures/report.png", "docs/figures/report.py --work WORK/report", minutes=9),
@@ -109,10 +111,11 @@ MADE = [
     Made("docs/figures/page.jpg", "docs/figures/page.py", minutes=1),
     Made("examples/compare.ipynb", "make notebook", minutes=10),
     *map(Made, ("README.md", "flowers/README.md", "integrations/webui/README.md")),
-    *(Made(f"docs/{page}.md") for page in ("index", "quality", "settings", "training", "migrating", "how-it-works")),
+    *(Made(f"docs/{page}.md") for page in PAGES),
     *map(Made, ("docs/transformers.md", "tests/flowers/test_quality.py", "tests/flowers/test_package.py")),
 ]
-DRAWN = ("benchmarks/gains.py", *(f"docs/figures/{name}.py" for name in ("layers", "pareto", "speed", "tuning", "why")))
+FIGURES = ("layers", "lines", "pareto", "speed", "tuning", "why")
+DRAWN = ("benchmarks/gains.py", *(f"docs/figures/{name}.py" for name in FIGURES))
 
 
 def stamps(path: Path) -> set[str]:

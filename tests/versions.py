@@ -21,6 +21,10 @@ needs_shared_graphs = pytest.mark.skipif(
 needs_kept_notes = pytest.mark.skipif(
     TORCH < (2, 2), reason="torch 2.1 keeps nothing on a storage: two calls before a backward pass are refused"
 )
+DIFFUSERS = tuple(int(number) for number in diffusers.__version__.split(".")[:2])
+needs_spacings = pytest.mark.skipif(
+    DIFFUSERS < (0, 36), reason="schedulers of an older diffusers lack some spacings of noise levels"
+)
 
 
 def computes(dtype: torch.dtype) -> bool:
@@ -41,8 +45,7 @@ HALVES = [
 
 def part_of_diffusers(name: str, oldest: tuple[int, int] = (0, 0)) -> Any:
     """A class of diffusers that older ones do not have, or not as it is needed."""
-    version = tuple(int(number) for number in diffusers.__version__.split(".")[:2])
-    if version < oldest or not hasattr(diffusers, name):
+    if oldest > DIFFUSERS or not hasattr(diffusers, name):
         pytest.skip(f"this diffusers has no {name}")
     return getattr(diffusers, name)
 

@@ -15,7 +15,6 @@ from .hooks.attaching import Detached, close_all, detach, patches_on, unwrapped
 from .hooks.patched import PatchedModel, Shared
 from .levers.downsample import Downsample
 from .levers.lever import Level, Lever, one_of_each
-from .levers.reuse import Reuse
 from .steps.runs import Runs, can_be_followed
 
 
@@ -27,19 +26,18 @@ def apply(target: Any, *levers: Any, scheduler: Any = None) -> "Patch":
             object with `.model.diffusion_model`, or the UNetModel itself). If it is already patched, the new patch
             replaces the old one. If parts of it are compiled, everything that torch.compile has made is compiled again:
             apply first, then compile, to save that time.
-        levers: What is left out: tokens with `Downsample()` or `Merge()`, work that steps repeat with `Reuse()`, or
-            what a `Plan` that `todome.tune` made says. One lever of each kind, in any order. The default is
-            `Downsample(), Reuse()`, as far as the model has a use for each.
+        levers: What is left out: tokens with `Downsample()` (default) or `Merge()`, work that steps repeat with
+            `Reuse()`, or what a `Plan` that `todome.tune` made says. One lever of each kind, in any order.
         scheduler: For a bare model in your own loop: the scheduler whose `set_timesteps` and `step` you call. The
             scheduler of a pipeline is followed automatically, also if it is swapped or copied later.
     """
-    chosen = one_of_each(levers or (Downsample(), Reuse()))
+    chosen = one_of_each(levers or (Downsample(),))
     if scheduler is not None and not can_be_followed(scheduler):
         remedy = "Pass pipe.scheduler, or call patch.at(step, steps) before each step"
         allowed = "an object with set_timesteps and step"
         raise invalid_value("scheduler", scheduler, allowed, remedy, TypeError)
     given = models_in(target)
-    places = find_places(chosen, target, given, all_of_them=bool(levers))
+    places = find_places(chosen, target, given)
     models = list(dict.fromkeys(model for place in places for model in place.models))
     old, shared = closed(models), Shared()
     follow(shared.runs, target, scheduler, models, [patched.shared.runs for patched, _ in old])
@@ -50,8 +48,8 @@ def apply(target: Any, *levers: Any, scheduler: Any = None) -> "Patch":
     return Patch(levers or chosen, places, models, shared, replaced)
 
 
-def find_places(levers: Sequence[Lever], target: Any, given: Sequence[Any], all_of_them: bool) -> list[Any]:
-    """Where each lever goes in some models; an error where one finds nothing, or at least one is not to."""
+def find_places(levers: Sequence[Lever], target: Any, given: Sequence[Any]) -> list[Any]:
+    """Where each lever goes in some models; an error where one finds nothing."""
     from .hooks import keys, merging, reuse  # noqa: F401  # they register themselves, and import torch's compiler
     from .hooks.compiling import keep_eager
     from .hooks.registry import handler_of
@@ -59,11 +57,10 @@ def find_places(levers: Sequence[Lever], target: Any, given: Sequence[Any], all_
     ours = [name for name in sys.modules if name.startswith("todome.") and not name.startswith("todome.tools")]
     for name in [*ours, *(handler_of(lever).__module__ for lever in levers)]:
         keep_eager(name)
-    found = [handler_of(lever).places(lever, list(map(unwrapped, given))) for lever in levers]
-    places = [place for place in found if place.models]
-    if not places or (all_of_them and len(places) < len(found)):
-        name = type(target if is_pipeline(target) else unwrapped(given[0])).__name__
-        raise next(place.refusal(name) for place in found if not place.models)
+    places = [handler_of(lever).places(lever, list(map(unwrapped, given))) for lever in levers]
+    for place in places:
+        if not place.models:
+            raise place.refusal(type(target if is_pipeline(target) else unwrapped(given[0])).__name__)
     return places
 
 

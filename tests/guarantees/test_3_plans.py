@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import ControlNetModel, MultiControlNetModel, StableDiffusionControlNetPipeline
+from diffusers import ControlNetModel, StableDiffusionControlNetPipeline
+from diffusers.pipelines.controlnet import MultiControlNetModel
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 from promises import (
     among,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,6 +41,49 @@ def from_sigmas(scheduler: Any) -> list[float]:
     return scheduler.sigmas[:-1].tolist()
 
 
+@dataclass(frozen=True)
+class Kind:
+    """A kind of pipeline, and how it is drawn with.
+
+    Attributes:
+        levels: The noise levels that its scheduler is set up for.
+        place: What follows from one of them.
+        guided: Whether the batch is guidance in two halves.
+        rows: How many rows one half of the batch, or all of an unguided one, has in the first module.
+        calls: Of the model in a step.
+    """
+
+    name: str
+    build: Callable[[], Any]
+    draw: Callable[..., Tensor]
+    levels: Callable[[Any], list[float]] = from_alphas
+    place: Callable[[float], Place] = of_noise
+    guided: bool = True
+    rows: int = 1
+    calls: int = 1
+
+    def __str__(self) -> str:
+        return self.name
+
+    def by_hand(self, word: str, pipe: Any = None, **options: Any) -> Tensor:
+        """The picture that a word gives."""
+        pipe = pipe or self.build()
+        model = pipe.unet if hasattr(pipe, "unet") else pipe.transformer
+        forward = ByHand(model, word, lambda: self.levels(pipe.scheduler), self.place, self.calls)
+        with in_place_of_forward(forward):
+            return self.draw(pipe, **options)
+
+
+def word_of(patch: Any) -> str:
+    """The kinds of the steps of the last run."""
+    done = patch._places[0].states[0].report.done
+    return "".join(done[index] for index in sorted(done))
+
+
+def close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=2e-4 * float(expected.abs().mean()))
+
+
 class Straight:
     """The line through the last two values."""
 
@@ -61,20 +105,13 @@ class ByHand:
         word: The kinds of the steps.
         levels: The noise levels of the run that the scheduler is set up for.
         place: What follows from one of them.
-        joints: The modules whose output goes up into the computed stages, by their number.
         calls: Of the model in a step.
     """
 
     def __init__(
-        self,
-        model: Any,
-        word: str,
-        levels: Callable[[], list[float]],
-        place: Callable[[float], Place],
-        joints: dict[int, nn.Module],
-        calls: int = 1,
+        self, model: Any, word: str, levels: Callable[[], list[float]], place: Callable[[float], Place], calls: int = 1
     ) -> None:
-        self.dense, self.word, self.levels, self.place, self.joints = model.forward, word, levels, place, joints
+        self.model, self.dense, self.word, self.levels, self.place = model, model.forward, word, levels, place
         self.calls, self.count = calls, 0
         self.callers: list[dict[Any, Straight]] = [{} for _ in range(calls)]
 
@@ -83,9 +120,9 @@ class ByHand:
         self.count += 1
         self.letter, self.lines = self.word[step], self.callers[caller]
         self.now, *weights, share = self.place(self.levels()[step])
-        latents = args[0] if args else kwargs["hidden_states" if "hidden_states" in kwargs else "sample"]
+        latents = args[0] if args else next(kwargs[name] for name in ("hidden_states", "sample", "x") if name in kwargs)
         output = self.dense(*args, **kwargs)
-        tensor = output[0]
+        tensor = output if isinstance(output, Tensor) else output[0]
         tensor.copy_(self.changed(latents, tensor.clone(), weights, share))
         return output
 
@@ -124,10 +161,22 @@ def like(latents: Tensor, output: Tensor) -> Tensor:
     return found
 
 
+def joints_of(model: Any) -> dict[int, nn.Module]:
+    """The modules of a UNet whose output goes up into the computed stages, by their number: those with an upsampler."""
+    blocks = getattr(model, "up_blocks", None) or getattr(model, "output_blocks", ())
+    joints = [block for block in blocks if getattr(block, "upsamplers", None) or has_upsampler(block)]
+    return dict(enumerate(reversed(joints), 1))
+
+
+def has_upsampler(block: nn.Module) -> bool:
+    return any(type(part).__name__ == "Upsample" for part in block.modules())
+
+
 @contextmanager
-def by_hand(model: Any, *given: Any, **options: Any) -> Iterator[None]:
-    forward = ByHand(model, *given, **options)
-    hooks = [module.register_forward_hook(forward.at_joint(number)) for number, module in forward.joints.items()]
+def in_place_of_forward(forward: ByHand) -> Iterator[None]:
+    model, joints = forward.model, joints_of(forward.model)
+    cuts = {STAGES[letter] for letter in forward.word if letter in STAGES}
+    hooks = [joints[number].register_forward_hook(forward.at_joint(number)) for number in cuts]
     model.forward = forward
     try:
         yield

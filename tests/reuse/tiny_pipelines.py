@@ -1,5 +1,6 @@
 """Tiny pipelines of the kinds that reuse over steps meets, and what they are called with."""
 
+import inspect
 from typing import Any
 
 import torch
@@ -39,14 +40,17 @@ def words() -> dict[str, Any]:
     return {"prompt_embeds": text(1), "negative_prompt_embeds": noise(1, TEXT, WIDTH, seed=1)}
 
 
-def quiet(pipe: Any) -> Any:
+def assembled(kind: Any, **parts: Any) -> Any:
+    """A pipeline of some of its parts: the others are absent."""
+    known = inspect.signature(kind.__init__).parameters.items()
+    absent = {name: None for name, parameter in known if name != "self" and parameter.default is parameter.empty}
+    pipe = kind(**absent | parts)
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
 
 def sdxl_pipeline() -> Any:
-    absent = dict.fromkeys(("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2"))
-    return quiet(StableDiffusionXLPipeline(tiny_vae(), unet=sdxl(), scheduler=ddim(), **absent))
+    return assembled(StableDiffusionXLPipeline, vae=tiny_vae(), unet=sdxl(), scheduler=ddim())
 
 
 def draw_sdxl(pipe: Any, **options: Any) -> Tensor:
@@ -70,9 +74,9 @@ def picture() -> Tensor:
     return torch.linspace(0, 1, 3 * 32 * 32).view(1, 3, 32, 32)
 
 
-def draw_inpainting(pipe: Any) -> Tensor:
+def draw_inpainting(pipe: Any, **options: Any) -> Tensor:
     mask = (torch.arange(32 * 32).view(1, 1, 32, 32) % 3 == 0).float()
-    return draw(pipe, image=picture(), mask_image=mask, strength=1.0)
+    return draw(pipe, image=picture(), mask_image=mask, strength=1.0, **options)
 
 
 def three_levels(suffix: str) -> dict[str, Any]:
@@ -88,8 +92,8 @@ def motion_unet() -> UNetMotionModel:
 
 def animation() -> Any:
     adapter = MotionAdapter(block_out_channels=(8, 8, 16), motion_norm_num_groups=4, motion_num_attention_heads=2)
-    parts: Any = {"vae": tiny_vae(), "text_encoder": None, "tokenizer": None}
-    return quiet(AnimateDiffPipeline(**parts, unet=motion_unet(), motion_adapter=adapter, scheduler=ddim()))
+    parts = {"vae": tiny_vae(), "unet": motion_unet(), "scheduler": ddim()}
+    return assembled(AnimateDiffPipeline, motion_adapter=adapter, **parts)
 
 
 @built_once
@@ -98,11 +102,11 @@ def unet_3d() -> UNet3DConditionModel:
 
 
 def clip() -> Any:
-    return quiet(TextToVideoSDPipeline(tiny_vae(), None, None, unet_3d(), ddim()))  # pyright: ignore
+    return assembled(TextToVideoSDPipeline, vae=tiny_vae(), unet=unet_3d(), scheduler=ddim())
 
 
-def draw_clip(pipe: Any) -> Tensor:
-    return draw(pipe, num_frames=FRAMES)
+def draw_clip(pipe: Any, **options: Any) -> Tensor:
+    return draw(pipe, num_frames=FRAMES, **options)
 
 
 @built_once
@@ -120,16 +124,20 @@ def video_unet() -> UNetSpatioTemporalConditionModel:
 def video() -> Any:
     sizes: Any = {"hidden_size": WIDTH, "intermediate_size": WIDTH, "num_hidden_layers": 1, "num_attention_heads": 2}
     eye = CLIPVisionConfig(**sizes, image_size=32, patch_size=16, projection_dim=WIDTH)
-    vae = lively(lambda: AutoencoderKLTemporalDecoder(down_block_types=("DownEncoderBlock2D",) * 2, block_out_channels=(32, 32)))
-    scheduler = EulerDiscreteScheduler(prediction_type="v_prediction", use_karras_sigmas=True, timestep_type="continuous")
-    seeing = lively(lambda: CLIPVisionModelWithProjection(eye))
-    processor = CLIPImageProcessor(crop_size=32, size=32)
-    return quiet(StableVideoDiffusionPipeline(vae, seeing, video_unet(), scheduler, processor))
+    widths: Any = {"down_block_types": ("DownEncoderBlock2D",) * 2, "block_out_channels": (32, 32)}
+    return assembled(
+        StableVideoDiffusionPipeline,
+        vae=lively(lambda: AutoencoderKLTemporalDecoder(**widths)),
+        image_encoder=lively(lambda: CLIPVisionModelWithProjection(eye)),
+        unet=video_unet(),
+        scheduler=EulerDiscreteScheduler(prediction_type="v_prediction", timestep_type="continuous"),
+        feature_extractor=CLIPImageProcessor(crop_size=32, size=32),
+    )
 
 
-def draw_video(pipe: Any) -> Tensor:
-    options = {"num_frames": FRAMES, "num_inference_steps": STEPS, "output_type": "latent", "generator": seeded()}
-    return pipe(picture() * 255 / 255, height=32, width=32, **options).frames
+def draw_video(pipe: Any, **options: Any) -> Tensor:
+    given = {"num_frames": FRAMES, "num_inference_steps": STEPS, "output_type": "latent", "generator": seeded()}
+    return pipe(picture(), height=32, width=32, **given | options).frames
 
 
 @built_once
@@ -157,14 +165,21 @@ def kandinsky_unet() -> UNet2DConditionModel:
 
 
 def kandinsky() -> Any:
-    movq = VQModel(block_out_channels=(8, 8), down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2, latent_channels=4, norm_num_groups=4, norm_type="group")
-    return quiet(KandinskyV22Pipeline(kandinsky_unet(), ddim(), movq))
+    movq = VQModel(
+        block_out_channels=(8, 8),
+        down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2,
+        latent_channels=4,
+        norm_num_groups=4,
+        norm_type="group",
+    )
+    return assembled(KandinskyV22Pipeline, unet=kandinsky_unet(), scheduler=ddim(), movq=movq)
 
 
-def draw_kandinsky(pipe: Any) -> Tensor:
+def draw_kandinsky(pipe: Any, **options: Any) -> Tensor:
     embeds = {"image_embeds": noise(1, WIDTH), "negative_image_embeds": noise(1, WIDTH, seed=1)}
-    options = {"num_inference_steps": STEPS, "output_type": "latent", "generator": seeded()}
-    return pipe(**embeds, height=128, width=128, **options).images
+    given = {"num_inference_steps": STEPS, "output_type": "latent", "generator": seeded()}
+    return pipe(**embeds, height=32, width=32, **given | options).images
 
 
 @built_once
@@ -183,9 +198,10 @@ def unconditional_unet() -> UNet2DModel:
 
 
 def unconditional() -> Any:
-    return quiet(DDIMPipeline(unconditional_unet(), ddim()))
+    return assembled(DDIMPipeline, unet=unconditional_unet(), scheduler=ddim())
 
 
-def draw_unconditional(pipe: Any) -> Tensor:
-    drawn = pipe(2, generator=seeded(), num_inference_steps=STEPS, output_type="np").images
+def draw_unconditional(pipe: Any, **options: Any) -> Tensor:
+    given = {"num_inference_steps": STEPS, "generator": seeded(), "output_type": "np"}
+    drawn = pipe(2, **given | options).images
     return torch.from_numpy(drawn)

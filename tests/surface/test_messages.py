@@ -21,7 +21,7 @@ from torch import nn
 from zoo import SIDE, TEXT, WIDTH, draw, small_unet, tiny_pipeline, tiny_vae
 
 import todome
-from todome import Downsample, Merge, NothingToReduce
+from todome import Downsample, Merge, NothingToReduce, Reuse
 
 NAN, INF = float("nan"), float("inf")
 
@@ -48,6 +48,11 @@ SETTINGS = [
     (Merge, "attention", ValueError, [False]),
     (Merge, "random", TypeError, [1, None, "yes"]),
     (Merge, "seed", ValueError, [-1, 1.0, True, None, "0"]),
+    (Reuse, "keep", ValueError, [0, -45, 19.9, 80.1, NAN, INF, -INF, True, "45", "", (40,), 45j, [45]]),
+    (Reuse, "every", ValueError, [0, -1, 2.0, 1001, NAN, INF, True, "2", (2,), 2.5]),
+    (Reuse, "warmup", ValueError, [-0.1, 1.1, NAN, INF, True, "0.3", (0.3,), 10**40]),
+    (Reuse, "stages", ValueError, [-1, 1.0, 1001, NAN, INF, True, "1", (1,), 1.5]),
+    (Reuse, "guidance", TypeError, [1, 0, None, "yes"]),
 ]
 
 

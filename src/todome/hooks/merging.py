@@ -22,8 +22,7 @@ class MergedTokens(LayerHook):
         super().__init__(layer, *common)
         self.hook_block()
         add_hook(layer.block, self.after_block)
-        lever = self.tokens.lever
-        assert isinstance(lever, Merge)
+        lever: Any = self.tokens.lever
         wanted = (
             (layer.attention, lever.attention),
             (layer.cross_attention, lever.cross_attention),

@@ -88,10 +88,12 @@ class PatchedModel:
         self.shared.runs.attached = True
 
     def begin_call(self) -> bool:
-        """Whether the hooks may act in a call that this thread makes; not while they are being taken off."""
+        """Whether the hooks may act in a call that this thread makes; in no new one while they are being taken off."""
+        mine = threading.current_thread()
         with self.ended:
-            self.calling.add(threading.current_thread())
-            return not self.is_closing
+            may_act = not self.is_closing or mine in self.calling
+            self.calling.add(mine)
+            return may_act
 
     def end_call(self) -> None:
         with self.ended:

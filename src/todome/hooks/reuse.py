@@ -5,59 +5,79 @@ what it gives is kept by the run. In a partial step the conditional half runs al
 their last two values, or nothing runs at all. A caller without what it needs is computed in full.
 """
 
-import itertools
+import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import NothingToReduce
-from ..hosts.stages import Denoiser, StagePart, find_denoiser, splits_batch
+from ..hosts.stages import Denoiser, StagePart, find_denoiser, mixes_rows, shows_attention
 from ..levers.reuse import Reuse
 from ..steps import costs, law
-from ..steps.choosing import Weights, by_hand, choose
-from ..steps.kept import Caller, Kept, Report
+from ..steps.choosing import Schedule, Weights, by_hand, choose, whole
+from ..steps.kept import Caller, Kept, Report, signature_of
 from ..steps.law import CONDITIONAL, FULL, STAGES
-from ..steps.run import Position
 from .attaching import first
 from .compiling import is_compiling, is_graph, outside_graphs
 from .graphs import DeepSlots
-from .halves import Run, conditional_half, denoised, is_guided, output_of, with_unconditional
+from .halves import (
+    Run,
+    conditional_half,
+    denoised,
+    is_guided,
+    output_of,
+    rows_of,
+    with_unconditional,
+    without_pictures,
+)
 from .patched import LeverState, PatchedModel
 from .registry import Places, attaches
-from .root import RootPart, find_timestep, latents_among
+from .root import RootPart, find_latents, find_timestep
 from .skipping import put_before
-from .state import is_capturing
+from .state import is_capturing, is_real
 
 DEFAULT_GUIDANCE = 7.5  # where no pipeline tells
-numbers = itertools.count()
 
 
 class ReuseCall:
     """One call of a model: the kind of its step, its caller, and where in the run it is."""
 
-    def __init__(self, kept: Kept, caller: Caller, letter: str, index: int, latents: Tensor) -> None:
-        self.kept, self.caller, self.letter, self.index = kept, caller, letter, index
-        self.place = kept.noise.places[index]
-        self.share = kept.noise.noise_share(index)
+    def __init__(
+        self, kept: Kept, caller: Caller, signature: Hashable, letter: str, latents: Tensor, sign: int
+    ) -> None:
+        self.kept, self.caller, self.signature = kept, caller, signature
+        self.letter, self.index = letter, kept.index
+        self.place = kept.noise.places[self.index]
+        self.share = kept.noise.noise_share(self.index)
         self.latents = latents
+        of_latents, of_output = kept.noise.clean(self.index)
+        self.clean = of_latents, of_output * sign  # what latents and output weigh in the picture that is predicted
         self.cut = STAGES.get(letter)  # how many stages are computed; None: all
         self.halved = letter in CONDITIONAL
-        self.recorded = tuple(kept.cuts) if letter == FULL else ()
+        self.recorded = tuple(caller.cuts) if letter == FULL else ()
         self.deep = self.predicted() if self.cut else None  # what goes up into the computed stages
         self.found: dict[int, Tensor] = {}  # the same of a full step, by the number of stages above
 
     def picture(self, output: Tensor) -> Tensor:
         """The picture that an output predicts, as far as that is known of these latents."""
         latents = denoised(self.latents, output)
-        of_latents, of_output = self.kept.noise.clean(self.index)
-        return output.float() if latents is None else output.float() * of_output + latents.float() * of_latents
+        of_latents, of_output = self.clean
+        exact = output.to(torch.float32, copy=True)
+        return exact if latents is None else exact.float() * of_output + latents.float() * of_latents
 
     def predicted(self) -> Tensor:
         deep = self.caller.lines[self.cut].at(self.place)
-        return deep[len(deep) // 2 :] if self.halved and self.kept.whole_rows else deep
+        return deep[len(deep) // 2 :] if self.halved and self.caller.keeps_both_halves else deep
+
+    def rows_kept(self, deep: Tensor) -> Tensor:
+        """Of deep features what is kept, as a copy: blocks may change what they are given (FreeU)."""
+        return (deep if self.caller.keeps_both_halves else deep[len(deep) // 2 :]).clone()
+
+    def is_made(self) -> None:
+        self.kept.calls[self.signature] += 1
 
 
 class ReuseState(LeverState):
@@ -67,46 +87,51 @@ class ReuseState(LeverState):
 
     def __init__(self, lever: Reuse, denoiser: Denoiser, patched: PatchedModel) -> None:
         super().__init__(lever, patched)
-        self.number = next(numbers)  # under which a run keeps what is this model's; a copy has the same
-        self.finest, self.extras = denoiser.finest, denoiser.extras
+        self.key = uuid.uuid4()  # under which a run keeps what is this model's; a copy has the same
+        self.finest, self.channels, self.sign = denoiser.finest, denoiser.channels, denoiser.sign
+        self.is_adapted = denoiser.is_adapted
         self.stages = max((part.stage for part in denoiser.parts), default=0)
         self.name = type(denoiser.model).__name__
         self.graph = DeepSlots()
         self.report: Report | None = None  # of the last run
 
-    def kept_by(self, position: Position) -> Kept | None:
-        """What the run keeps for this model; None where no run, or none with falling noise levels, is known."""
-        run = position.run
-        if run is None:
-            return None
-        if self.number not in run.kept:
+    def kept_by(self, run: Any) -> Kept | None:
+        """What a run keeps for this model; None where it is of no falling noise levels."""
+        kept = run.kept.get(self.key)
+        if self.key not in run.kept or (kept is not None and run.index < kept.index):  # or the loop was begun again
             noise = run.noise()
-            run.kept[self.number] = None if noise is None or not noise.falls else Kept(noise, run.index)
-        kept = run.kept[self.number]
-        if kept is not None and run.index < kept.index:
-            kept = run.kept[self.number] = Kept(kept.noise, run.index)  # the loop was begun again
-        return kept
+            kept = None if noise is None or not noise.falls else Kept(noise, run.index)
+            run.kept[self.key] = kept
+        return kept if kept is not None and run.index < len(kept.noise.places) else None
 
-    def choose(self, kept: Kept, guided: bool, latents: Tensor, model: nn.Module) -> None:
-        """Finds the kinds of the steps of a run."""
-        shares, sigmas = self.shares(guided, latents, model), kept.noise.sigmas[kept.first :]
-        kept.guided = guided
+    def ask(self, caller: Caller, kept: Kept, run: Any, latents: Tensor, model: nn.Module) -> None:
+        """Looks whether the batch of a caller is guided."""
+        caller.asked += 1
+        noise = without_pictures(latents, self.channels)
+        guided = caller.guided is not False and is_guided(noise) and not mixes_rows(model)
+        if guided != caller.guided:
+            caller.guided, caller.shares = guided, self.shares(guided, latents)
+            caller.schedule = self.choose(caller, kept, run, model)
+            self.report = kept.report
+
+    def choose(self, caller: Caller, kept: Kept, run: Any, model: nn.Module) -> Schedule:
+        """Finds the kinds of the steps of a caller."""
+        sigmas, guided = kept.noise.sigmas[kept.first :], bool(caller.guided)
+        if shows_attention(model):
+            return whole(sigmas)
         if self.lever.keep is None:
-            found = by_hand(self.lever, sigmas, kept.first, shares, guided)
-        else:
-            own = law.UNET if self.stages else law.TRANSFORMER
-            weights = Weights(own, self.guidance() if guided else 1.0, kept.noise.order)
-            found = choose(sigmas, tuple(shares.items()), weights, self.lever.keep)
-        kept.schedule = kept.report.schedule = found
-        self.report = kept.report
+            return by_hand(self.lever, sigmas, kept.first, caller.shares, guided)
+        own = law.UNET if self.stages else law.TRANSFORMER
+        weights = Weights(own, self.guidance(run) if guided else 1.0, kept.noise.order)
+        return choose(sigmas, tuple(caller.shares.items()), weights, self.lever.keep)
 
-    def shares(self, guided: bool, latents: Tensor, model: nn.Module) -> dict[str, float]:
+    def shares(self, guided: bool, latents: Tensor) -> dict[str, float]:
         """The cost of each kind of step that can be had."""
         if not self.stages:
             shares = {"o": costs.NOTHING, **costs.TRANSFORMER}
         else:
             shares = costs.unet_shares(self.finest, tuple(latents.shape[-2:]), len(latents) // (1 + guided))
-        halves = guided and self.lever.guidance and not any(splits_batch(model))
+        halves = guided and self.lever.guidance
         deepest = self.stages - 1
         return {
             letter: share
@@ -114,13 +139,13 @@ class ReuseState(LeverState):
             if (halves or letter not in CONDITIONAL) and (STAGES.get(letter) or 0) < max(deepest, 1)
         }
 
-    def guidance(self) -> float:
-        """The guidance scale of the pipeline that is followed."""
-        for pipeline in list(self.patched.shared.runs.pipelines.values()):
-            scale = getattr(pipeline, "guidance_scale", None)
-            if isinstance(scale, (int, float)):
-                return float(scale)
-        return DEFAULT_GUIDANCE
+    def guidance(self, run: Any) -> float:
+        """The largest guidance scale of the pipelines that the scheduler of a run is in."""
+        found = [getattr(pipeline, "guidance_scale", None) for pipeline in self.patched.shared.runs.pipelines_of(run)]
+        return max((float(scale) for scale in found if isinstance(scale, (int, float))), default=DEFAULT_GUIDANCE)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"report": None}
 
 
 class ModelGate:
@@ -140,8 +165,8 @@ class ModelGate:
             return self.extrapolated(call)
         try:
             if call.halved:
-                batch = len(first(args, kwargs))
-                args, kwargs = conditional_half(args, batch), conditional_half(kwargs, batch)
+                rows = rows_of(call.latents)
+                args, kwargs = conditional_half(args, rows), conditional_half(kwargs, rows)
             output = run(*args, **kwargs)
             return self.finish(call, output)
         finally:
@@ -150,55 +175,62 @@ class ModelGate:
     @outside_graphs
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReuseCall | None:
         """The kind of the step that this call is in; None where nothing is known, and everything is computed."""
-        latents, shared = latents_among((*args, *kwargs.values())), self.patched.shared
-        if latents is None or torch.is_grad_enabled() or is_capturing(latents.device) or self.patched.is_closing:
+        may_act = self.patched.begin_call()
+        call = self.call_of(module, args, kwargs) if may_act and not torch.is_grad_enabled() else None
+        if call is None:
+            self.patched.end_call()
             return None
-        position = shared.runs.of(find_timestep(args, kwargs))
-        kept = self.state.kept_by(position)
-        if kept is None or is_cached_by_others(module):
-            return None
-        call = self.call_in(kept, position, latents, module, kwargs)
-        if call is not None:
-            shared.state.reuse = call
-            self.state.graph.begin(call.cut, call.recorded, call.deep)
+        self.patched.shared.state.reuse = call
+        self.state.graph.begin(call.cut, call.recorded, call.deep)
         return call
 
-    def call_in(
-        self, kept: Kept, position: Position, latents: Tensor, module: nn.Module, kwargs: dict[str, Any]
-    ) -> ReuseCall | None:
-        index = position.step if position.run is None else position.run.index
-        number, caller = kept.caller(index, (tuple(latents.shape), latents.dtype, latents.device))
+    def call_of(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReuseCall | None:
+        latents = find_latents(args, kwargs)
+        if latents is None or latents.ndim < 3 or not is_real(latents) or is_capturing(latents.device) or is_cached_by_others(module):
+            return None
+        run = self.patched.shared.runs.of(find_timestep(args, kwargs)).run
+        kept = None if run is None else self.state.kept_by(run)
+        if run is None or kept is None:
+            return None
+        signature = signature_of((args, kwargs))
+        caller = kept.caller(run.index, signature)
         if caller.asked < 2:  # pictures with one seed begin alike, and are no more alike after a step
-            caller.asked += 1
-            caller.guided = caller.guided is not False and is_guided(latents)
-        if kept.schedule is None or (kept.guided and not caller.guided):
-            self.state.choose(kept, bool(caller.guided), latents, module)
-        letter = kept.kind(index)
-        extras = any(kwargs.get(name) is not None for name in self.state.extras)
-        if not caller.has(*names_for(letter)) or (extras and STAGES.get(letter)):
-            letter = FULL
-        if number == 1:
-            kept.report.done[index] = letter
-        return None if kept.is_dense else ReuseCall(kept, caller, letter, index, latents)
+            self.state.ask(caller, kept, run, latents, module)
+        call = ReuseCall(kept, caller, signature, self.kind(kept, caller, kwargs), latents, self.state.sign)
+        kept.tell(caller, call.letter)
+        if caller.is_dense:
+            call.is_made()
+        return None if caller.is_dense else call
+
+    def kind(self, kept: Kept, caller: Caller, kwargs: dict[str, Any]) -> str:
+        """The kind of a call: as it was chosen, where the caller has what it needs."""
+        letter = kept.kind(caller, kept.index)
+        if STAGES.get(letter) and self.state.is_adapted(kwargs):
+            letter = "f" if letter in CONDITIONAL else FULL
+        return letter if kept.has(caller, names_for(letter)) else FULL
 
     @outside_graphs
     def end(self) -> None:
         self.patched.shared.state.reuse = None
         self.state.graph.end()
+        self.patched.end_call()
 
     def extrapolated(self, call: ReuseCall) -> Any:
         """Nothing of the model runs: the output goes on in its line; in a compiled model that is a graph of its own."""
+        call.is_made()
         self.end()
         caller, line = call.caller, call.caller.lines["output"]
-        of_latents, of_output = call.kept.noise.clean(call.index)
+        _, before = line.before or (line.sigma, line.value)
+        of_latents, of_output = call.clean
         numbers = (line.weight(call.place), 1 / of_output, -of_latents / of_output)
         weights = [torch.full((), number, device=line.value.device) for number in numbers]
         latents = denoised(call.latents, line.value)
-        return caller.form.around(output_at(line.before[1], line.value, latents, *weights).to(caller.dtype))
+        return caller.form.around(output_at(before, line.value, latents, *weights).to(caller.dtype))
 
     @outside_graphs
     def finish(self, call: ReuseCall, output: Any) -> Any:
         """Keeps what a full step gave; completes what a partial one gave."""
+        call.is_made()
         found = output_of(output)
         if found is None:
             return output
@@ -213,18 +245,16 @@ class ModelGate:
     def keep(self, call: ReuseCall, tensor: Tensor, form: Any) -> None:
         caller, kept = call.caller, call.kept
         if self.state.graph.traced:
-            call.found |= self.state.graph.found()
+            call.found |= {cut: call.rows_kept(deep) for cut, deep in self.state.graph.found().items()}
         picture = call.picture(tensor)
         values: dict[Any, Tensor] = {"output": picture, **call.found}
         if caller.guided:
             unconditional, conditional = tensor.chunk(2)
             values["guidance"] = (conditional.float() - unconditional.float()).mul_(call.share).to(tensor.dtype)
-            if not kept.whole_rows:
-                values |= {cut: values[cut][len(values[cut]) // 2 :] for cut in call.recorded if cut in values}
         if "output" in caller.lines:
             kept.report.check(caller.lines["output"], kept.noise.sigmas[call.index], call.place, picture)
         caller.form, caller.dtype = form, tensor.dtype
-        caller.note(call.place, values)
+        kept.note(caller, call.index, values)
 
 
 @is_graph
@@ -262,7 +292,7 @@ class StageGate:
             return call.deep if self.joint == call.cut else self.stand_in(first(args, kwargs))
         output = run(*args, **kwargs)
         if call is not None and self.joint in call.recorded:
-            call.found[self.joint] = output
+            call.found[self.joint] = call.rows_kept(output)
         return output
 
     def call_in_graph(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -288,7 +318,7 @@ class ReusePlaces(Places):
         self.states: list[ReuseState] = []
 
     def refusal(self, target: str) -> Exception:
-        allowed = "a UNet, or a transformer that is called with a timestep"
+        allowed = "a UNet, or a transformer that is called with latents and a timestep"
         return NothingToReduce(f"target={target} cannot be used with Reuse. Allowed: {allowed}. Leave it dense.")
 
     def attach(self, model: nn.Module, patched: PatchedModel) -> RootPart:

@@ -19,6 +19,8 @@ TRACED = (
     "torch.jit.trace would record one phase for ever, and the pictures of ToDo: it cannot be used with a patch. Use "
     "torch.compile or torch.export, or remove the patch first."
 )
+LATENTS = ("hidden_states", "sample", "x")  # in transformers of diffusers; its UNets; ldm and sgm
+TIMESTEPS = ("timestep", "timesteps", "t", "timestep_ratio")
 REPLICATED = (
     "torch.nn.DataParallel computes a model in threads that know nothing of the run: it cannot be used with a patch. "
     "Use DistributedDataParallel, or one process for each GPU."
@@ -75,7 +77,7 @@ class RootHook(Hook):
     @outside_graphs
     def begin_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         refuse_copies_of_the_call(module)
-        latents = latents_among((*args, *kwargs.values()))
+        latents = find_latents(args, kwargs)
         if latents is None:
             return
         state, runs = self.patched.shared.state, self.patched.shared.runs
@@ -105,12 +107,15 @@ def refuse_copies_of_the_call(module: nn.Module) -> None:
 
 
 def find_timestep(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The timestep that a model is called with: its second argument everywhere."""
-    named = [kwargs[name] for name in ("timestep", "timesteps") if name in kwargs]
-    return args[1] if len(args) > 1 else next(iter(named), None)
+    """The timestep that a model is called with: by name, or of what stands behind the latents the first number."""
+    named = [kwargs[name] for name in TIMESTEPS if name in kwargs]
+    numbers = [a for a in args[1:] if isinstance(a, (int, float)) or (isinstance(a, Tensor) and a.ndim < 2)]
+    return next(iter([*named, *numbers, *args[1:]]), None)
 
 
-def latents_among(arguments: tuple[Any, ...]) -> Tensor | None:
-    """What a model denoises: of its arguments the one with rows and columns."""
-    tensors = [a for a in arguments if isinstance(a, Tensor)]
-    return next((t for t in tensors if t.ndim > 3), tensors[0] if tensors else None)
+def find_latents(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """What a model denoises: its first argument everywhere; of others the one with rows and columns."""
+    named = [*args[:1], *(kwargs[name] for name in LATENTS if name in kwargs)]
+    tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+    several = [t for t in tensors if t.ndim > 3]
+    return next((a for a in (*named, *several, *tensors) if isinstance(a, Tensor)), None)

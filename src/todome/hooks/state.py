@@ -69,6 +69,11 @@ class ThreadState(threading.local):
         return ThreadState, ()
 
 
+def is_real(tensor: Tensor) -> bool:
+    """Whether a tensor has values: not on the device "meta", not inside of torch.func, none of a class of its own."""
+    return type(tensor) is Tensor and not tensor.is_meta and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
 def is_capturing(device: torch.device) -> bool:
     """Whether what happens on this device now goes into a CUDA graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

@@ -148,8 +148,9 @@ def changed_once(change: Callable[[Tensor], Tensor], *tensors: Tensor) -> list[T
 
 def token_lever(given: Any) -> TokenLever:
     """The lever for tokens, beside which none can be had here."""
+    lever: Any
     lever, *others = one_of_each((given,))
-    if others or not isinstance(lever, TokenLever):
+    if others or lever.family != TokenLever.family:
         allowed = "todome.Downsample(...), todome.Merge(...) or a plan of one of them alone"
         raise invalid_value("lever", given, allowed, "Use one of them", TypeError)
     lever.check_self_attention_alone()

@@ -14,6 +14,7 @@ from .downsample import Downsample
 from .layers import AGAIN, DownsampleLayers, FrozenDict, PlannedLayer
 from .lever import Lever, Piece, one_of_each
 from .merge import Merge
+from .reuse import Reuse
 
 SCHEMA = 2  # of the file
 CONDITIONS = (
@@ -29,7 +30,12 @@ CONDITIONS = (
     "loras",
     "vae",
 )
-LEVERS: dict[str, type[Any]] = {"downsample": Downsample, "layers": DownsampleLayers, "merge": Merge}  # names in files
+LEVERS: dict[str, type[Any]] = {  # names in files
+    "downsample": Downsample,
+    "layers": DownsampleLayers,
+    "merge": Merge,
+    "reuse": Reuse,
+}
 BROKEN = (KeyError, TypeError, AttributeError, OverflowError, ValueError)  # what a file that is no plan may raise
 
 
@@ -109,8 +115,9 @@ def narrower(lever: Any, start: float, stop: float) -> Any:
 
 
 def settings_of(lever: Lever) -> dict[str, Any]:
-    """The fields of a lever as JSON has them."""
-    return {one.name: plain(getattr(lever, one.name)) for one in fields(lever)}  # pyright: ignore[reportArgumentType]
+    """The fields of a lever as JSON has them; without those that another one stands for."""
+    found = {one.name: getattr(lever, one.name) for one in fields(lever)}  # pyright: ignore[reportArgumentType]
+    return {name: plain(value) for name, value in found.items() if value is not None}
 
 
 def plain(value: Any) -> Any:

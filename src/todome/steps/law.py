@@ -54,13 +54,9 @@ class Law:
         return total
 
 
-CURVATURE = (-4.0, 0.0, 0.0)  # of the predicted picture: ln of its squared error for a prediction that is wrong by 1
-
-
 def curvature(sigma: float) -> float:
     """The squared error of the predicted picture, for a prediction that is wrong by 1, of the model of the curves."""
-    x = math.log(sigma)
-    return math.exp(CURVATURE[0] + CURVATURE[1] * x + CURVATURE[2] * x * x)
+    return math.exp(-2.6) * sigma**1.85
 
 
 UNET = Law(

@@ -27,14 +27,16 @@ class Line(NamedTuple):
         return self.before is not None
 
     def at(self, sigma: float) -> Tensor:
-        """The value at another noise level, formed in fp32, in the type of the values."""
+        """The value at another noise level, formed in fp32, in the type of the values; the only one there is."""
         if self.before is None:
             return self.value
         return torch.lerp(self.before[1].float(), self.value.float(), self.weight(sigma)).to(self.value.dtype)
 
     def weight(self, sigma: float) -> float:
         """How far on the way from the value before to the last one another noise level is; beyond 1 it is ahead."""
-        before = self.sigma if self.before is None else self.before[0]
+        if self.before is None:
+            return 1.0
+        before = self.before[0]
         return (sigma - before) / (self.sigma - before)
 
 

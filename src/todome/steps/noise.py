@@ -14,7 +14,7 @@ from torch import Tensor
 
 MULTISTEP = {"PNDMScheduler", "LMSDiscreteScheduler", "IPNDMScheduler", "CogVideoXDPMScheduler"}  # that do not say so
 SMALLEST, LARGEST = 1e-4, 1e4  # of the noise levels told: the last one of some schedules is 0, the first one infinite
-ROUNDING = 1e-5  # two noise levels that differ by less are one: they went through a scheduler's logarithms
+ROUNDING = 1e-4  # two noise levels that differ by less are one: they went through a scheduler's logarithms
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Noise:
     Args:
         places: What values are extrapolated along, for each step: sigma, or the time of a flow.
         is_flow: Whether it is a flow.
-        prediction: What the model predicts, as schedulers call it.
+        prediction: What the model predicts, as schedulers call it; "edm" is a velocity with the other sign.
         order: Of the solver. One that looks back at what the model said before makes more of an error there.
     """
 
@@ -43,16 +43,28 @@ class Noise:
         """Whether it never rises, as schedules of a few samplers do."""
         return all(after <= before for before, after in zip(self.places, self.places[1:], strict=False))
 
+    def mixture(self, step: int) -> tuple[float, float]:
+        """How much signal and how much noise are in what the model is given."""
+        place = self.places[step]
+        return (1 - place, place) if self.is_flow else (1 / math.hypot(1, place), place / math.hypot(1, place))
+
     def noise_share(self, step: int) -> float:
         """What a difference of two predictions is multiplied with to be one of two noises, up to its sign.
 
         Guidance is nearly a straight line as a difference of noises, and less so as one of velocities.
         """
-        place = self.places[step]
-        signal = 1 - place if self.is_flow else 1 / math.sqrt(1 + place**2)
-        noise = place if self.is_flow else place * signal
-        shares = {"v_prediction": signal, "flow_prediction": signal, "sample": signal / noise}
-        return max(shares.get(self.prediction, 1.0), 1 / LARGEST)
+        signal, noise = self.mixture(step)
+        shares = {"epsilon": 1.0, "sample": signal / noise}
+        return max(shares.get(self.prediction, signal), 1 / LARGEST)
+
+    def clean(self, step: int) -> tuple[float, float]:
+        """What latents and output are multiplied with, so that their sum is the picture that is predicted."""
+        signal, noise = self.mixture(step)
+        velocity = 1.0 if self.is_flow else signal, -noise
+        if self.prediction == "epsilon":
+            signal = max(signal, 1 / LARGEST)
+            return 1 / signal, -noise / signal
+        return {"sample": (0.0, 1.0), "edm": (signal, noise)}.get(self.prediction, velocity)
 
 
 def noise_of(scheduler: Any) -> Noise | None:
@@ -64,15 +76,16 @@ def noise_of(scheduler: Any) -> Noise | None:
         return None
     if config.get("invert_sigmas"):  # of Mochi: how much signal there is
         levels = [1 - level for level in levels]
-    data = config.get("sigma_data")  # of EDM: how large signals are; its models predict velocities, whatever it says
+    data = config.get("sigma_data")  # of EDM: how large signals are
     if data:
-        return Noise(cleaned([level / data for level in levels]), False, "v_prediction", order_of(scheduler, config))
-    is_flow = bool(config.get("use_flow_sigmas")) or (not has_alphas(scheduler) and max(levels) <= 1)
+        prediction = "v_prediction" if config.get("prediction_type") == "v_prediction" else "edm"
+        return Noise(usable([level / data for level in levels]), False, prediction, order_of(scheduler, config))
+    is_flow = bool(config.get("use_flow_sigmas")) or (not has_alphas(scheduler) and max(levels) < 1 + ROUNDING)
     prediction = str(config.get("prediction_type", "flow_prediction" if is_flow else "epsilon"))
-    return Noise(cleaned(levels, 1.0 if is_flow else LARGEST), is_flow, prediction, order_of(scheduler, config))
+    return Noise(usable(levels, 1.0 if is_flow else LARGEST), is_flow, prediction, order_of(scheduler, config))
 
 
-def cleaned(levels: Sequence[float], largest: float = LARGEST) -> tuple[float, ...]:
+def usable(levels: Sequence[float], largest: float = LARGEST) -> tuple[float, ...]:
     """Noise levels that can be computed with, of which those are equal that differ by rounding alone."""
     found: list[float] = []
     for level in levels:
@@ -95,14 +108,17 @@ def has_alphas(scheduler: Any) -> bool:
 
 def levels_of(scheduler: Any) -> list[float] | None:
     """What a scheduler says of its noise levels: by step, where it has them, else by the timesteps."""
-    timesteps, sigmas = getattr(scheduler, "timesteps", None), getattr(scheduler, "sigmas", None)
+    timesteps: Any = getattr(scheduler, "timesteps", None)
+    sigmas: Any = getattr(scheduler, "sigmas", None)
     if not isinstance(timesteps, Tensor) or timesteps.ndim != 1 or timesteps.is_meta:
         return None
-    by_step = isinstance(sigmas, Tensor) and len(sigmas) - len(timesteps) in (0, 1)
     between = getattr(scheduler, "order", 1) != 1  # some of these call the model between two of their noise levels
-    if has_alphas(scheduler) and (between or not by_step):
+    by_step = isinstance(sigmas, Tensor) and not (between and has_alphas(scheduler))
+    if by_step and len(sigmas) - len(timesteps) in (0, 1):
+        return sigmas[: len(timesteps)].tolist()
+    if has_alphas(scheduler):
         return sigmas_at(timesteps.detach().cpu().double(), scheduler.alphas_cumprod.detach().cpu().double())
-    return sigmas[: len(timesteps)].tolist() if by_step else None
+    return None
 
 
 def sigmas_at(timesteps: Tensor, alphas: Tensor) -> list[float]:

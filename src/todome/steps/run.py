@@ -49,6 +49,8 @@ class Run:
         first: The place of its first step, as far as it is known: img2img skips those before.
         is_stepped: Whether the scheduler was asked for a step: loops of other samplers never ask.
         falling: The steps of such a loop.
+        owns_copies: Whether a copied timestep that its thread calls a model with is surely of this run: not where the
+            calls of the run have views, nor where its thread is in the middle of another run too.
         kept: What is kept from step to step, by the lever that keeps it. It is never pickled.
         scheduler: Whose run it is.
     """
@@ -58,6 +60,7 @@ class Run:
     first: int | None = None
     is_stepped: bool = False
     falling: FallingTimestep = field(default_factory=FallingTimestep)
+    owns_copies: bool = True
     kept: dict[Any, Any] = field(default_factory=dict)
     scheduler: weakref.ref[Any] | None = None
 
@@ -83,6 +86,10 @@ class Run:
         self.first = index if self.first is None else min(self.first, index)
         self.index = index
         return self.position
+
+    def fall_to(self, timestep: float | None) -> None:
+        """Goes to the step that a call with this timestep belongs to, as long as no scheduler counts them."""
+        self.index = min((self.first or 0) + self.falling.advance(timestep), self.timesteps - 1)
 
     def finish(self, index: int) -> None:
         """The step at this place is made."""

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from .run import FallingTimestep, Position, Run, first_number
 from .schedule import place_of_view
-from .scheduler import follow, is_set_up, schedule_length, unfollow, watch_of
+from .scheduler import follow, is_set_up, place_of_start, schedule_length, unfollow, watch_of
 
 
 class Here(threading.local):
@@ -78,6 +78,7 @@ class Runs:
                 if not run.timesteps:  # it was set up before it was followed
                     run.begin(schedule_length(scheduler))
                 self.here.scheduler = weakref.ref(scheduler)
+                run.owns_copies = False
                 return run.enter(place)
         return None
 
@@ -89,17 +90,29 @@ class Runs:
         run = run_of(scheduler)
         if not run.is_under_way:
             run.begin(run.timesteps)
+            run.owns_copies = len(self.under_way()) == 1
         if timestep is not None and not run.is_stepped:
-            run.index = min(run.falling.advance(first_number(timestep)), run.timesteps - 1)
-        return run.position
+            if run.first is None:
+                run.first = place_of_start(scheduler, timestep)
+            run.fall_to(first_number(timestep))
+        is_surely_its = run.owns_copies and scheduler is self.own_scheduler()
+        return run.position if is_surely_its else run.position._replace(run=None)
+
+    def own_scheduler(self) -> Any | None:
+        """The scheduler that this thread moved last."""
+        return None if self.here.scheduler is None else self.here.scheduler()
 
     def scheduler_here(self, also_done: bool = False) -> Any | None:
         """The scheduler that this thread moved last; in a thread that moved none, the only one that has a run."""
-        own = None if self.here.scheduler is None else self.here.scheduler()
+        own = self.own_scheduler()
         if own is not None:
             return own if run_of(own).is_under_way or (also_done and run_of(own).timesteps) else None
-        found = [scheduler for scheduler in list(self.schedulers.values()) if run_of(scheduler).is_under_way]
+        found = self.under_way()
         return found[0] if len(found) == 1 else None
+
+    def under_way(self) -> list[Any]:
+        """The schedulers that have a run."""
+        return [scheduler for scheduler in list(self.schedulers.values()) if run_of(scheduler).is_under_way]
 
     # Who is followed
 
@@ -126,8 +139,19 @@ class Runs:
                     self.here.said = None
                     self.follow(scheduler, joins=self.scheduler_here() is None)
 
+    def pipelines_of(self, run: Run) -> list[Any]:
+        """The pipelines that have the scheduler of a run."""
+        known = list(self.pipelines.values())
+        return [pipeline for pipeline in known if any(run_of(own) is run for own in schedulers_of(pipeline))]
+
     def follows_copy(self, scheduler: Any) -> None:
         self.schedulers[id(scheduler)] = scheduler
+
+    def is_driven_by(self, scheduler: Any) -> None:
+        """It was copied together with this scheduler, which tells where it is."""
+        self.here.said = None
+        self.follows_copy(scheduler)
+        self.here.scheduler = weakref.ref(scheduler)
 
     def is_copied_by(self, memo: dict[int, Any]) -> bool:
         """Whether the copying that has this memo copies the patched model too."""
@@ -160,8 +184,15 @@ class Runs:
         if self.here.said is not None:
             self.here.said.index += 1  # the host knows better which step it was
         else:
-            self.here.scheduler = weakref.ref(scheduler)
+            self.moves_here(scheduler)
         self.say_moved()
+
+    def moves_here(self, scheduler: Any) -> None:
+        """This thread moves the run of a scheduler; maybe in the middle of another one, inside of it or in turn."""
+        other = self.own_scheduler()
+        if other is not None and other is not scheduler and run_of(other).is_under_way:
+            run_of(scheduler).owns_copies = False
+        self.here.scheduler = weakref.ref(scheduler)
 
     def say_begun(self, scheduler: Any) -> None:
         for pipeline in list(self.pipelines.values()):

@@ -12,7 +12,7 @@ import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .run import Run
+from .run import Run, first_number
 from .schedule import place_of_value, place_of_view
 
 if TYPE_CHECKING:
@@ -65,6 +65,12 @@ class WatchedMethod:
             follower.scheduler_moved(self.scheduler, begun)
         return result
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.watch.run.scheduler = weakref.ref(self.scheduler)
+        for follower in self.watch.followers:
+            follower.is_driven_by(self.scheduler)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> "WatchedMethod":
         """The method of the copied scheduler; where only `__dict__` is copied, of the same one in a later state."""
         scheduler = memo.get(id(self.scheduler), self.scheduler)
@@ -72,7 +78,7 @@ class WatchedMethod:
         watch.run.scheduler = weakref.ref(scheduler)
         if scheduler is not self.scheduler:
             for follower in watch.followers:
-                follower.follows_copy(scheduler)
+                follower.is_driven_by(scheduler)
         return WatchedMethod(scheduler, self.name, watch, copy.deepcopy(self.replaced, memo))
 
 
@@ -126,6 +132,20 @@ def is_set_up(scheduler: Any) -> bool:
 def schedule_length(scheduler: Any) -> int:
     timesteps = getattr(scheduler, "timesteps", None)
     return 0 if timesteps is None else len(timesteps)
+
+
+def place_of_start(scheduler: Any, timestep: Any) -> int | None:
+    """The place of the first step of a run, as far as the scheduler or the timestep of its first call tells.
+
+    Some pipelines of flows call their model with a thousandth of the timestep: the first 1.0 is no last step.
+    """
+    begin, schedule = getattr(scheduler, "begin_index", None), getattr(scheduler, "timesteps", None)
+    if begin is not None:
+        return begin
+    value = first_number(timestep)
+    values = () if value is None else (value, value * 1000)
+    found = [place_of_value(schedule, one, 0, may_wait=True) for one in values]
+    return min((place for place in found if place is not None), default=None)
 
 
 def place_of_step(scheduler: Any, run: Run, timestep: Any) -> int:

@@ -97,6 +97,7 @@ MADE = [
     timed("training-h200.json", "training.py --out FILE"),
     timed("batch.json", "batch.py --rounds 2 --out FILE", minutes=20),
     timed("beside.json", "beside.py --out FILE", minutes=5),
+    result("reuse.json", 'reuse.py --out FILE --pictures 3 --keep 45 --shapes "SD 1.5"', minutes=60),
     timed("host.json", "host.py --rounds 8 --calls 10 --out FILE", minutes=1),
     timed("compat.json", "compat.py ../compat", minutes=60),
     *(Made(f"flowers/{name}", CARD) for name in ("metrics.json", "contact-sheet.jpg", "sizes.jpg")),

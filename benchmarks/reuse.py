@@ -11,12 +11,14 @@ the model, as the shares of SD 1.5 and of SDXL at 1024 px say (`todome.steps.cos
 import argparse
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+import todome_flowers
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -133,12 +135,12 @@ def shares_of(shape: str, patch: todome.Patch) -> Iterator[None]:
     yield
 
 
-def measure(bench: Bench, case: Case, keeps: list[float]) -> Iterator[dict[str, Any]]:
+def measure(bench: Bench, case: Case, keeps: list[float], shapes: list[str]) -> Iterator[dict[str, Any]]:
     """The rows of one case."""
     bench.use(case)
     dense = bench.draw(case)
     compare = lambda pictures: summary([db(one, other) for one, other in zip(pictures, dense, strict=True)])  # noqa: E731
-    for shape in SHAPES:
+    for shape in shapes:
         for keep in keeps:
             with todome.apply(bench.pipe, todome.Reuse(keep=keep)) as patch, shares_of(shape, patch):
                 state, reports = patch._places[0].states[0], []
@@ -182,17 +184,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the file of the results")
     parser.add_argument("--pictures", type=int, default=4)
     parser.add_argument("--keep", type=float, nargs="+", default=[45, 40])
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=[*SHAPES], help="whose costs schedules suit")
     parser.add_argument("--cases", type=int, nargs="*", help="numbers of the cases; all where it is left out")
     options = parser.parse_args()
     known = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
     pipe = open_pipeline()
     pipe.set_progress_bar_config(disable=True)
     bench, rows = Bench(pipe, options.pictures), list(known)
-    head = {"about": about(pipe.device, "diffusers"), "command": "benchmarks/reuse.py"}
+    head = {"about": about(pipe.device, "diffusers"), "command": " ".join(["benchmarks/reuse.py", *sys.argv[1:]])}
+    head |= {"weights": todome_flowers.fingerprint()}
     wanted = [case for number, case in enumerate(CASES) if not options.cases or number in options.cases]
     for case in tqdm(wanted, unit="case"):
         if not any(row["case"] == case.name for row in known):
-            rows += [{"case": case.name, **row} for row in measure(bench, case, options.keep)]
+            rows += [{"case": case.name, **row} for row in measure(bench, case, options.keep, options.shapes)]
             write_json(options.out, {**head, "rows": rows})
 
 

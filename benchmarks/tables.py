@@ -409,7 +409,26 @@ TIMES = {
     "four_pictures": partial(speed, mode="cuda-graph", pictures=4),
     "eager": partial(speed, mode="eager"),
 }
+
+
+def reuse(results: Path) -> Table:
+    """Closeness of reuse over steps beside its controls at as much work, case by case."""
+    rows = read(results)["rows"]
+    for case in dict.fromkeys(row["case"] for row in rows):
+        own = {row["method"]: row for row in rows if row["case"] == case}
+        mine = next(row for name, row in own.items() if name.startswith("keep"))
+        shown = {name: f"{row['db']:.1f} ({row['p10']:.1f})" for name, row in own.items()}
+        yield {
+            "run": case,
+            "expected": f"{mine['expected']:.1f}",
+            "drawn (10 % quantile)": f"**{shown[mine['method']]}**",
+            "late steps": shown.get("late steps", ""),
+            "fewer steps": shown["fewer steps"],
+            "work": f"{mine['work']:.2f}",
+        }
+
+
 SPEED = (memory, compiled, summary, host, beside)
 QUALITY = (closeness, conditions, tome, todo, plans, other_pictures, transformer)
-OTHERS = (training_steps, training_attention, loras, engines, versions, skipped)
+OTHERS = (reuse, training_steps, training_attention, loras, engines, versions, skipped)
 TABLES: Mapping[str, Callable[..., Table | str]] = TIMES | {one.__name__: one for one in (*SPEED, *QUALITY, *OTHERS)}

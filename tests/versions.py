@@ -1,5 +1,6 @@
 """What some versions of torch and diffusers cannot do: the reasons for which tests are skipped there."""
 
+from importlib import import_module
 from typing import Any
 
 import diffusers
@@ -7,6 +8,11 @@ import pytest
 import torch
 
 from todome.hooks.compiling import HOOKS_IN_GRAPHS, TORCH
+
+MultiControlNetModel: Any = (
+    getattr(diffusers, "MultiControlNetModel", None)
+    or import_module("diffusers.pipelines.controlnet.multicontrolnet").MultiControlNetModel  # where it was before
+)
 
 needs_hooks_in_graphs = pytest.mark.skipif(
     not HOOKS_IN_GRAPHS, reason="before torch 2.4 no hook is a part of a graph, and fullgraph is refused"

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from diffusers import ControlNetModel, StableDiffusionControlNetPipeline
-from diffusers.pipelines.controlnet import MultiControlNetModel
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 from promises import (
     among,
@@ -20,7 +19,7 @@ from promises import (
     steps_of,
 )
 from torch import Tensor
-from versions import needs_hooks_in_graphs, needs_kept_notes
+from versions import MultiControlNetModel, needs_hooks_in_graphs, needs_kept_notes
 from zoo import (
     WIDTH,
     Host,

@@ -56,7 +56,8 @@ def test_the_surface_is_what_it_says():
 
 
 def test_what_is_beside_the_core_is_loaded_where_it_is_asked_for():
-    beside = ("todome.levers.plan", "todome.levers.reuse", "todome.tools.measuring.", "todome.tools.tuning.", "todome.tomesd")
+    beside = ("todome.levers.plan", "todome.levers.reuse", "todome.tomesd", "todome.tools.measuring.")
+    beside += ("todome.tools.tuning.",)
     assert not any(name.startswith(beside) for name in modules_after("import todome; dir(todome)"))
     for name in BESIDE:
         assert getattr(todome, name).__module__.startswith(beside)

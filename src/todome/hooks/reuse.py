@@ -65,8 +65,8 @@ class ReuseCall:
         """The picture that an output predicts, as far as that is known of these latents."""
         latents = denoised(self.latents, output)
         of_latents, of_output = self.clean
-        exact = output.to(torch.float32, copy=True)
-        return exact if latents is None else exact.float() * of_output + latents.float() * of_latents
+        exact = output.float()
+        return exact.clone() if latents is None else exact * of_output + latents.float() * of_latents
 
     def predicted(self) -> Tensor:
         deep = self.caller.lines[self.cut].at(self.place)
@@ -122,7 +122,7 @@ class ReuseState(LeverState):
         if self.lever.keep is None:
             return by_hand(self.lever, sigmas, kept.first, caller.shares, guided)
         own = law.UNET if self.stages else law.TRANSFORMER
-        weights = Weights(own, self.guidance(run) if guided else 1.0, kept.noise.order)
+        weights = Weights(own, self.guidance(run), kept.noise.order)
         return choose(sigmas, tuple(caller.shares.items()), weights, self.lever.keep)
 
     def shares(self, guided: bool, latents: Tensor) -> dict[str, float]:
@@ -186,7 +186,9 @@ class ModelGate:
 
     def call_of(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReuseCall | None:
         latents = find_latents(args, kwargs)
-        if latents is None or latents.ndim < 3 or not is_real(latents) or is_capturing(latents.device) or is_cached_by_others(module):
+        if latents is None or latents.ndim < 3 or not is_real(latents):
+            return None
+        if is_capturing(latents.device) or is_cached_by_others(module):
             return None
         run = self.patched.shared.runs.of(find_timestep(args, kwargs)).run
         kept = None if run is None else self.state.kept_by(run)

@@ -56,9 +56,9 @@ def put_before(module: nn.Module, gate: Gate) -> None:
 
 
 def take_away(module: nn.Module) -> None:
-    """The module as it was."""
-    if isinstance(module, Gated):
-        vars(module).pop(GATE, None)
+    """The module as it was. A class that others derived from the one with a gate stays, as everything of theirs."""
+    vars(module).pop(GATE, None)
+    if isinstance(module, Gated) and type(module) is gated(module.ungated):
         module.__class__ = module.ungated
 
 

@@ -71,7 +71,8 @@ class ThreadState(threading.local):
 
 def is_real(tensor: Tensor) -> bool:
     """Whether a tensor has values: not on the device "meta", not inside of torch.func, none of a class of its own."""
-    return type(tensor) is Tensor and not tensor.is_meta and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportAttributeAccessIssue]
+    return type(tensor) is Tensor and not tensor.is_meta and not wrapped(tensor)
 
 
 def is_capturing(device: torch.device) -> bool:

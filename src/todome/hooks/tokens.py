@@ -30,8 +30,8 @@ class TokenState(LeverState):
     lever: TokenLever
 
     def __init__(self, lever: TokenLever, parts: Parts, tables: TableCache, patched: PatchedModel) -> None:
-        super().__init__(lever, patched)
         self.parts, self.tables, self.graph = parts, tables, GraphInputs()
+        super().__init__(lever, patched)  # last: from then on other threads move it
 
     def call_at(self, position: Position) -> TokenCall:
         """What a call in this step of a run does."""

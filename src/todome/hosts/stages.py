@@ -150,7 +150,9 @@ TIMESTEPS = {"timestep", "timesteps", "t", "timestep_ratio"}
 
 @cache
 def arguments_of(kind: type) -> Mapping[str, inspect.Parameter]:
-    found = dict(inspect.signature(kind.forward).parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    """What models of a class are called with; nothing where it is no Python that tells (TorchScript)."""
+    forward = getattr(kind, "forward", None)
+    found = dict(inspect.signature(forward).parameters) if inspect.isfunction(forward) else {}
     found.pop("self", None)
     return found
 

@@ -11,7 +11,6 @@ from DeepCache import DeepCacheSDHelper
 from diffusers import (
     EulerDiscreteScheduler,
     LCMScheduler,
-    MultiControlNetModel,
     StableDiffusionAdapterPipeline,
     StableDiffusionControlNetPipeline,
     StableDiffusionGLIGENPipeline,
@@ -21,9 +20,11 @@ from diffusers import (
 )
 from diffusers.models.attention_processor import AttnProcessor2_0
 from drawn_by_hand import Kind, close, from_alphas, from_sigmas, word_of
+from ldm.modules.diffusionmodules.openaimodel import UNetModel, timestep_embedding
 from peft import LoraConfig
 from tiny_pipelines import draw, picture
 from torch import Tensor, nn
+from versions import part_of_diffusers
 from zoo import TEXT, WIDTH, ddim, is_image_attention, ldm_unet, lively, noise, talking, text, tiny_pipeline
 from zoo.models import SMALL, unet
 from zoo.sgm import SgmUNet
@@ -64,7 +65,7 @@ def control() -> Any:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("options", [{}, {"guess_mode": True}, {"control_guidance_end": 0.5}], ids=str)
 def test_controlnets(control: Any, count: int, options: dict[str, Any]):
-    nets = control if count == 1 else MultiControlNetModel([control, control])
+    nets = control if count == 1 else part_of_diffusers("MultiControlNetModel")([control, control])
 
     def draw_controlled(pipe: Any, **more: Any) -> Tensor:
         image = picture() if count == 1 else [picture(), picture() * 0.5]
@@ -265,6 +266,34 @@ def euler() -> EulerDiscreteScheduler:
 
 def with_conditions() -> Any:
     return unet(class_embed_type="timestep", time_cond_proj_dim=6)
+
+
+class Controlled(UNetModel):
+    """As the ControlledUnetModel of the first ControlNets."""
+
+    def forward(self, x: Tensor, timesteps: Any = None, context: Any = None, y: Any = None, **kwargs: Any) -> Tensor:
+        emb = self.time_embed(timestep_embedding(timesteps, self.model_channels))
+        hidden, control = [], list(kwargs["control"])
+        for block in self.input_blocks:
+            x = block(x, emb, context)
+            hidden.append(x)
+        x = self.middle_block(x, emb, context)
+        x += control.pop()
+        for block in self.output_blocks:
+            x = block(torch.cat([x, hidden.pop() + control.pop()], 1), emb, context)
+        return self.out(x)
+
+
+def controlled() -> Any:
+    model = ldm_unet()
+    model.__class__ = Controlled
+    return model
+
+
+def test_a_controlnet_of_ldm_keeps_the_deep_stages():
+    sizes = [(32, 16)] * 2 + [(32, 8)] * 2 + [(32, 8)]
+    control = [noise(2, channels, side, side, seed=place) for place, (channels, side) in enumerate(sizes)]
+    check(Kind("", loop(controlled, call_ldm, control=control), draw_loop), "FFFfFfFfFF")
 
 
 CALLS = {

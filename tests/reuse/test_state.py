@@ -2,11 +2,8 @@
 
 import asyncio
 import copy
-import gc
 import itertools
 import pickle
-import threading
-import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from diffusers import (
-    DDIMScheduler,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
     StableDiffusionImg2ImgPipeline,
@@ -24,10 +20,10 @@ from diffusers import (
 from running import COPIES, FORMS, HAND, STEPS, VIEWS, computed, dense, followed, guided, last_of, steps_of
 from sampling import KNOWN_WARNINGS, SCHEDULERS, every_scheduler
 from torch import Tensor
-from zoo import SIDE, TEXT, WIDTH, draw, noise, one_level_unet, small_unet, text, tiny_pipeline
+from zoo import SIDE, TEXT, WIDTH, draw, noise, small_unet, text, tiny_pipeline
 
 import todome
-from todome import Downsample, Reuse
+from todome import Reuse
 
 pytestmark = KNOWN_WARNINGS
 PARTIAL = list("FFFFsFsFsFsF")  # DDIM and its like, in 12 steps
@@ -87,6 +83,23 @@ def test_runs_in_turn_are_as_if_alone(name: str, form: str):
     alone = [last_of(steps_of(*job)) for job in jobs]
     *_, in_turn = zip(*(steps_of(*job) for job in jobs), strict=True)
     assert all(one.equal(other) for one, other in zip(in_turn, alone, strict=True))
+
+
+@pytest.mark.parametrize("lever", [Reuse(every=2, warmup=0.3, stages=0), Reuse(keep=40)], ids=str)
+def test_whatever_is_left_out_belongs_to_its_run(lever: Reuse):
+    """In turn, in threads, and after a run that was broken off."""
+    unet, schedulers = followed("DPM++ 2M", 2, lever)
+    jobs: list[Any] = [(unet, scheduler, seed, FORMS["view"], 25) for seed, scheduler in enumerate(schedulers)]
+    alone = [last_of(steps_of(*job)) for job in jobs]
+    *_, in_turn = zip(*(steps_of(*job) for job in jobs), strict=True)
+    with ThreadPoolExecutor(2) as pool:
+        in_threads = list(pool.map(lambda job: last_of(steps_of(*job)), jobs))
+    for job in jobs:
+        break_off(unet, steps_of(*job), 9)
+    again = [last_of(steps_of(*job)) for job in jobs]
+    for found in (in_turn, in_threads, again):
+        assert all(one.equal(other) for one, other in zip(found, alone, strict=True))
+    assert not alone[0].equal(dense(unet, schedulers[0], steps=25))
 
 
 @pytest.mark.parametrize("ahead", [0, 6])
@@ -217,8 +230,7 @@ def break_off(unet: Any, run: Iterator[Tensor], steps: int) -> None:
         next(run)
     failing = unet.mid_block.register_forward_hook(fail)
     with pytest.raises(Broken):
-        while True:
-            next(run)
+        list(run)
     failing.remove()
 
 
@@ -356,7 +368,7 @@ def test_a_change_in_the_middle_of_a_run_begins_anew(name: str):
     todome.apply(pipe, HAND)
     with computed(pipe.unet) as word:
         found = drawn(pipe, steps=20, **after(7, change))
-    expected = drawn(late, steps=20, **after(7, lambda pipe: change(pipe) | dict(patch=todome.apply(pipe, HAND))))
+    expected = drawn(late, steps=20, **after(7, lambda pipe: change(pipe) | {"patch": todome.apply(pipe, HAND)}))
     assert word[:8] == list("FFFFFFsF")
     assert found.equal(expected)
     full = drawn(pipeline(), steps=20, **after(7, change))
@@ -377,6 +389,30 @@ def test_guidance_that_comes_and_goes():
     with computed(unet) as word:
         last_of(steps_of(unet, scheduler, predict=sometimes))
     assert "".join(word) == "FFFFsF" + "ff" + "FFsF"
+
+
+def test_pictures_that_begin_alike_are_not_taken_for_guidance():
+    """With one seed for all of them. After a step they differ, and what was kept of one half is of no use."""
+    unet, (scheduler,) = followed(lever=Reuse(every=2, warmup=0.0, stages=1))
+    sample, words = noise(1, 4, SIDE, SIDE).expand(2, -1, -1, -1), noise(2, TEXT, WIDTH)
+    scheduler.set_timesteps(STEPS)
+    with torch.no_grad(), computed(unet) as word:
+        for timestep in scheduler.timesteps:
+            sample = scheduler.step(unet(sample, timestep, words).sample, timestep, sample).prev_sample
+    assert "".join(word) == "FFFFSFSFSFSF"
+
+
+def test_a_caller_that_comes_back_is_looked_at_again():
+    """First it was guidance; after a step of another kind it is two pictures."""
+    unet, (scheduler,) = followed()
+    scheduler.set_timesteps(20)
+    pictures = noise(2, 4, SIDE, SIDE)
+    with torch.no_grad(), computed(unet) as word:
+        for number, timestep in enumerate(scheduler.timesteps):
+            latents = pictures[:1].expand(2, -1, -1, -1) if number < 8 else pictures[: 1 + (number > 8)]
+            unet(latents, timestep, text(len(latents)))
+            scheduler.step(pictures, timestep, pictures)
+    assert "".join(word) == "FFFFFFsF" + "f" + "FFF" + "SFSFSFSF"
 
 
 def two_calls(unet: Any, sample: Tensor, timestep: Any) -> Tensor:
@@ -519,7 +555,9 @@ def test_a_run_that_goes_on_from_a_file_computes_two_steps_first():
     assert "".join(word) == "FFsFsFsFsFsF"
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda pipe: pickle.loads(pickle.dumps(pipe))], ids=["copy", "pickle"])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda pipe: pickle.loads(pickle.dumps(pipe))], ids=["copy", "pickle"]
+)
 def test_a_copy_of_a_pipeline_draws_the_same(copied: Any):
     pipe = pipeline()
     todome.apply(pipe, HAND)
@@ -578,7 +616,7 @@ def test_views_of_a_step_are_as_if_alone(name: str, saved: bool):
 
 
 class Panorama(StableDiffusionPanoramaPipeline):
-    def get_views(self, *args: Any, **options: Any) -> list[tuple[int, ...]]:
+    def get_views(self, *args: Any, **options: Any) -> list[tuple[int, int, int, int]]:
         return [(0, SIDE, left, left + SIDE) for left in (0, 4, 8)]
 
 

@@ -7,11 +7,15 @@ import pytest
 import tiny_transformers as tiny
 import torch
 from drawn_by_hand import Kind, close, from_sigmas, of_flow, word_of
+from tiny_pipelines import assembled
 from torch import Tensor, nn
+from versions import part_of_diffusers
 from zoo import TEXT, WIDTH, noise
 
 import todome
 from todome import Downsample, Reuse
+from todome.hooks.root import find_latents, find_timestep
+from todome.hosts.stages import arguments_of
 
 FLOW: Any = {"levels": from_sigmas, "place": of_flow}
 KINDS = [
@@ -114,3 +118,36 @@ def test_fewer_keys_stay_refused():
 def test_what_is_no_denoiser_is_refused(build: Any):
     with pytest.raises(todome.NothingToReduce, match=r"cannot be used with Reuse.*latents and a timestep"):
         todome.apply(build(), Reuse())
+
+
+def test_two_transformers_in_turn_begin_with_what_they_compute_themselves():
+    models = {"transformer": tiny.wan().transformer, "transformer_2": tiny.wan().transformer}
+    pipeline = part_of_diffusers("WanPipeline", oldest=(0, 35))
+    pipe = assembled(pipeline, **models, scheduler=tiny.flow(), boundary_ratio=0.5)
+    patch = todome.apply(pipe, Reuse(every=2))
+    tiny.draw_wan(pipe, num_inference_steps=16)
+    words = ["".join(state.report.done.values()) for state in patch._places[0].states]
+    assert words == ["FFFFFoFo", "FFoFoFoF"]
+
+
+def test_torchscript_is_no_denoiser():
+    assert not arguments_of(torch.jit.ScriptModule)
+
+
+X, WORDS, POOLED, T = torch.zeros(2, 5, 4), torch.zeros(2, 7, 4), torch.zeros(2, 4), torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((X, T, WORDS), {}),
+        ((X, WORDS, POOLED, T), {}),
+        ((X, WORDS), {"timestep": T}),
+        ((X,), {"mask": torch.zeros(2, 1, 5, 5), "timesteps": T}),
+        ((), {"encoder_hidden_states": WORDS, "mask": torch.zeros(2, 1, 5, 5), "timestep": T, "hidden_states": X}),
+        ((), {"context": WORDS, "timesteps": T, "x": X}),
+    ],
+)
+def test_latents_and_timestep_among_the_arguments(args: Any, kwargs: Any):
+    assert find_latents(args, kwargs) is X
+    assert find_timestep(args, kwargs) is T

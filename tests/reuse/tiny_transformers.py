@@ -8,24 +8,13 @@ from diffusers import (
     DiTPipeline,
     DiTTransformer2DModel,
     FlowMatchEulerDiscreteScheduler,
-    FluxPipeline,
     FluxTransformer2DModel,
-    LTXPipeline,
-    LTXVideoTransformer3DModel,
-    Lumina2Pipeline,
-    Lumina2Transformer2DModel,
     PixArtAlphaPipeline,
     PixArtTransformer2DModel,
     PriorTransformer,
-    QwenImagePipeline,
-    QwenImageTransformer2DModel,
-    SanaPipeline,
-    SanaTransformer2DModel,
     SD3ControlNetModel,
     SD3Transformer2DModel,
     StableDiffusion3Pipeline,
-    WanPipeline,
-    WanTransformer3DModel,
 )
 from tiny_pipelines import assembled
 from torch import Tensor
@@ -91,7 +80,8 @@ def flux() -> Any:
             axes_dims_rope=(4, 4, 8),
         )
     )
-    return assembled(FluxPipeline, transformer=model, scheduler=flow())
+    pipeline = part_of_diffusers("FluxPipeline", oldest=(0, 33))  # before it, guidance was distilled alone
+    return assembled(pipeline, transformer=model, scheduler=flow())
 
 
 def draw_flux(pipe: Any, **options: Any) -> Tensor:
@@ -143,7 +133,7 @@ def draw_dit(pipe: Any, **options: Any) -> Tensor:
 
 def sana() -> Any:
     model = lively(
-        lambda: SanaTransformer2DModel(
+        lambda: part_of_diffusers("SanaTransformer2DModel")(
             patch_size=1,
             in_channels=4,
             out_channels=4,
@@ -157,7 +147,7 @@ def sana() -> Any:
             sample_size=8,
         )
     )
-    return assembled(SanaPipeline, transformer=model, scheduler=flow())
+    return assembled(part_of_diffusers("SanaPipeline"), transformer=model, scheduler=flow())
 
 
 def draw_sana(pipe: Any, **options: Any) -> Tensor:
@@ -168,7 +158,7 @@ def draw_sana(pipe: Any, **options: Any) -> Tensor:
 
 def ltx() -> Any:
     model = lively(
-        lambda: LTXVideoTransformer3DModel(
+        lambda: part_of_diffusers("LTXVideoTransformer3DModel")(
             in_channels=4,
             out_channels=4,
             num_attention_heads=2,
@@ -178,7 +168,7 @@ def ltx() -> Any:
             caption_channels=WIDTH,
         )
     )
-    return assembled(LTXPipeline, transformer=model, scheduler=flow(use_dynamic_shifting=True))
+    return assembled(part_of_diffusers("LTXPipeline"), transformer=model, scheduler=flow(use_dynamic_shifting=True))
 
 
 def draw_ltx(pipe: Any, **options: Any) -> Tensor:
@@ -187,7 +177,7 @@ def draw_ltx(pipe: Any, **options: Any) -> Tensor:
 
 def qwen() -> Any:
     model = lively(
-        lambda: QwenImageTransformer2DModel(
+        lambda: part_of_diffusers("QwenImageTransformer2DModel")(
             patch_size=2,
             in_channels=16,
             out_channels=4,
@@ -198,7 +188,7 @@ def qwen() -> Any:
             axes_dims_rope=(4, 4, 8),
         )
     )
-    return assembled(QwenImagePipeline, transformer=model, scheduler=flow())
+    return assembled(part_of_diffusers("QwenImagePipeline"), transformer=model, scheduler=flow())
 
 
 def draw_qwen(pipe: Any, **options: Any) -> Tensor:
@@ -209,7 +199,7 @@ def draw_qwen(pipe: Any, **options: Any) -> Tensor:
 
 def wan() -> Any:
     model = lively(
-        lambda: WanTransformer3DModel(
+        lambda: part_of_diffusers("WanTransformer3DModel")(
             patch_size=(1, 2, 2),
             num_attention_heads=2,
             attention_head_dim=12,
@@ -222,7 +212,7 @@ def wan() -> Any:
             rope_max_seq_len=32,
         )
     )
-    return assembled(WanPipeline, transformer=model, scheduler=flow())
+    return assembled(part_of_diffusers("WanPipeline"), transformer=model, scheduler=flow())
 
 
 def draw_wan(pipe: Any, **options: Any) -> Tensor:
@@ -232,8 +222,9 @@ def draw_wan(pipe: Any, **options: Any) -> Tensor:
 def lumina2() -> Any:
     sizes: Any = {"hidden_size": 24, "num_layers": 1, "num_refiner_layers": 1, "num_attention_heads": 3}
     axes: Any = {"axes_dim_rope": (4, 2, 2), "axes_lens": (128, 128, 128), "multiple_of": 2, "num_kv_heads": 1}
-    model = lively(lambda: Lumina2Transformer2DModel(sample_size=8, in_channels=4, cap_feat_dim=WIDTH, **sizes, **axes))
-    return assembled(Lumina2Pipeline, transformer=model, scheduler=flow())
+    build = part_of_diffusers("Lumina2Transformer2DModel")
+    model = lively(lambda: build(sample_size=8, in_channels=4, cap_feat_dim=WIDTH, **sizes, **axes))
+    return assembled(part_of_diffusers("Lumina2Pipeline"), transformer=model, scheduler=flow())
 
 
 def draw_lumina2(pipe: Any, **options: Any) -> Tensor:

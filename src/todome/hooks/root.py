@@ -84,7 +84,8 @@ class RootHook(Hook):
         capturing = is_capturing(latents.device)
         timestep = None if capturing else find_timestep(args, kwargs)
         state.training = torch.is_grad_enabled()
-        position = self.memory.choose(latents, lambda: runs.of(timestep), state.training)
+        # Without the run: what the memory has outlives it, and the same step of another run is the same choice.
+        position = self.memory.choose(latents, lambda: runs.of(timestep)._replace(run=None), state.training)
         state.call = ModelCall(position, latents, capturing, self.patched.begin_call())
         state.recomputed_holder = state.block = None
         self.adopt(module)

@@ -5,6 +5,7 @@ import io
 import itertools
 import pickle
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -134,6 +135,16 @@ def test_gates_outlive_what_others_put_on_and_take_off(other: Any, order: str):
         assert word == (PARTIAL if is_on else ["F"] * STEPS), action
     assert {module: type(module) for module in unet.modules()} == kinds
     assert is_dense(unet)
+
+
+def test_no_module_is_left_out_that_would_load_the_next_one():
+    """Offloading by groups with streams, which a CPU does not have."""
+    unet, (scheduler,) = followed()
+    group: Any = SimpleNamespace(hooks={"group_offloading": SimpleNamespace(group=SimpleNamespace(stream="a stream"))})
+    unet.mid_block._diffusers_hook = group
+    with computed(unet) as word:
+        last_of(steps_of(unet, scheduler))
+    assert "".join(word) == "FFFFfFfFfFfF"
 
 
 # No trace

@@ -36,7 +36,7 @@ from .halves import (
 from .patched import LeverState, PatchedModel
 from .registry import Places, attaches
 from .root import RootPart, find_latents, find_timestep
-from .skipping import put_before
+from .skipping import loads_ahead, put_before
 from .state import is_capturing, is_real
 
 DEFAULT_GUIDANCE = 7.5  # where no pipeline tells
@@ -105,10 +105,11 @@ class ReuseState(LeverState):
         return kept if kept is not None and run.index < len(kept.noise.places) else None
 
     def ask(self, caller: Caller, kept: Kept, run: Any, latents: Tensor, model: nn.Module) -> None:
-        """Looks whether the batch of a caller is guided."""
+        """Looks whether the batch of a caller is guided, and how its model is offloaded."""
         caller.asked += 1
         noise = without_pictures(latents, self.channels)
         guided = caller.guided is not False and is_guided(noise) and not mixes_rows(model)
+        caller.loads_ahead = loads_ahead(model)
         if guided != caller.guided:
             caller.guided, caller.shares = guided, self.shares(guided, latents)
             caller.schedule = self.choose(caller, kept, run, model)
@@ -207,7 +208,7 @@ class ModelGate:
     def kind(self, kept: Kept, caller: Caller, kwargs: dict[str, Any]) -> str:
         """The kind of a call: as it was chosen, where the caller has what it needs."""
         letter = kept.kind(caller, kept.index)
-        if STAGES.get(letter) and self.state.is_adapted(kwargs):
+        if STAGES.get(letter) and (caller.loads_ahead or self.state.is_adapted(kwargs)):
             letter = "f" if letter in CONDITIONAL else FULL
         return letter if kept.has(caller, names_for(letter)) else FULL
 

@@ -62,6 +62,16 @@ def take_away(module: nn.Module) -> None:
         module.__class__ = module.ungated
 
 
+def loads_ahead(model: nn.Module) -> bool:
+    """Whether each module loads the weights of the next one (diffusers' offloading by groups with streams).
+
+    Then none may be left out: before diffusers 0.38 the next one that runs would find its weights elsewhere.
+    """
+    registries = [vars(module).get("_diffusers_hook") for module in model.modules()]
+    hooks = [hook for registry in registries for hook in getattr(registry, "hooks", {}).values()]
+    return any(getattr(getattr(hook, "group", None), "stream", None) is not None for hook in hooks)
+
+
 def gates_in(root: nn.Module) -> Iterator[tuple[nn.Module, Gate]]:
     """Every module with a gate in a model, also in a copy of one that was patched."""
     for module in root.modules():

@@ -47,6 +47,7 @@ class Caller:
         self.shares: Mapping[str, float] = {}
         self.guided: bool | None = None
         self.asked = 0  # how often the latents were
+        self.loads_ahead = False  # whether no module may be left out
         self.form: Any = None
         self.dtype: Any = None  # of what it gives
 
@@ -201,7 +202,7 @@ class Kept:
         twin = memo[id(self)] = copy.copy(self)
         twin.report, twin.callers, twin.calls = copy.copy(self.report), {}, self.calls.copy()
         twin.report.done, twin.report.checks = dict(self.report.done), list(self.report.checks)
-        for key, caller in self.callers.items():
+        for key, caller in list(self.callers.items()):
             twin.callers[key] = copy.copy(caller)
             twin.callers[key].lines = dict(caller.lines)
         return twin

@@ -108,24 +108,40 @@ class FallingInGraph:
 
 
 class GraphTables:
-    """Tables that graphs read in the layers of one holder, exchanged outside of graphs when the size changes.
+    """Tables that graphs read in one layer, in each part of a run, exchanged outside of graphs when the size changes.
 
-    So one compiled graph serves all sizes. Where the whole model is inside of a larger graph, nothing runs outside, and
-    there is one graph for each grid.
+    No graph knows the number of its layer, so blocks that are alike share one.
     """
 
     def __init__(self) -> None:
-        self.grid: Tensor | None = None  # the grid of the tables at hand, as the size of a tensor: maybe a symbol
-        self.at_hand: dict[int, list[Table | None]] = {}  # of each layer in each part of a run
-        self.provided: tuple[Any, ...] = ()  # the grid and the device that they are for
-        self.own_grid: Grid | None = None  # of a graph that cannot use them
-        self.of_grid: dict[tuple[int, Grid], list[Table | None]] = {}
+        self.at_hand: list[Table | None] = []  # for the grid that the layer's holder provides
+        self.of_grid: dict[Grid, list[Table | None]] = {}  # for graphs that cannot use them
 
-    def provide(self, grid: Grid, device: torch.device, tables_of: Callable[[int], list[Table | None]]) -> None:
-        """Has the tables for this grid where graphs find them."""
-        if (grid, device) != self.provided:
-            self.at_hand = {layer: tables_of(layer) for layer in self.at_hand}
-            self.provided, self.grid = (grid, device), torch.empty((), device=device).expand(grid)
+    def find(self, grid: "GraphGrid", tokens: int, part: int) -> Table | None:
+        """The table for so many tokens; None where they are not those of the grid."""
+        own, known = grid.own_grid, grid.grid
+        if own is not None:
+            return self.of_grid[own][part] if tokens == math.prod(own) else None
+        return self.at_hand[part] if known is not None and tokens == known.numel() else None
+
+    def __reduce__(self) -> Any:
+        return GraphTables, ()
+
+
+class GraphGrid:
+    """The grid that the tables of a holder's layers are at hand for: one compiled graph serves all sizes.
+
+    Where the whole model is inside of a larger graph, nothing runs outside, and there is one graph for each grid.
+    """
+
+    def __init__(self) -> None:
+        self.grid: Tensor | None = None  # as the size of a tensor: maybe a symbol
+        self.provided: tuple[Any, ...] = ()  # the same, and the device
+        self.own_grid: Grid | None = None  # of a graph that cannot use it
+
+    def provide(self, grid: Grid, device: torch.device) -> None:
+        """The tables at hand are for this grid from now on."""
+        self.provided, self.grid = (grid, device), torch.empty((), device=device).expand(grid)
 
     def forget(self) -> None:
         self.provided, self.grid = (), None
@@ -135,15 +151,8 @@ class GraphTables:
         known = self.grid
         return known is not None and grid[0] == known.shape[0] and grid[1] == known.shape[1]
 
-    def find(self, layer: int, tokens: int, part: int) -> Table | None:
-        """The table of a layer for so many tokens; None where they are not those of the grid."""
-        own, known = self.own_grid, self.grid
-        if own is not None:
-            return self.of_grid[layer, own][part] if tokens == math.prod(own) else None
-        return self.at_hand[layer][part] if known is not None and tokens == known.numel() else None
-
     def __reduce__(self) -> Any:
-        return GraphTables, ()
+        return GraphGrid, ()
 
 
 class DeepSlots:
@@ -168,6 +177,7 @@ class DeepSlots:
             self.deep.copy_(deep)
 
     def end(self) -> None:
+        self.deep = None
         self.calls.release()
 
     def write(self, joint: int, features: Tensor) -> None:

@@ -10,7 +10,7 @@ from ..tokens.grid import Grid
 from .attaching import Hook, add_pre_hook, first
 from .checkpointing import Memory
 from .compiling import assume_constant_result, is_compiling, is_hook, real_tensors
-from .graphs import GraphTables, whole
+from .graphs import GraphGrid, whole
 from .state import BlockCall, ModelCall, TokenCall
 from .tokens import TokenState
 
@@ -27,7 +27,7 @@ class GridReader(Hook):
             layer.scale,
         )
         self.memory = Memory()
-        self.graph = GraphTables()
+        self.graph = GraphGrid()
         self.layers: list[Any] = []
         add_pre_hook(layer.holder, self.before)
 
@@ -56,7 +56,11 @@ class GridReader(Hook):
         return BlockCall(call, grid, math.prod(grid), x.shape[0])
 
     def provide(self, grid: Grid, device: torch.device) -> None:
-        self.graph.provide(grid, device, lambda layer: self.tokens.tables_of(layer, grid, device))
+        if (grid, device) != self.graph.provided:
+            found = [self.tokens.tables_of(layer.number, grid, device) for layer in self.layers]
+            for layer, tables in zip(self.layers, found, strict=True):
+                layer.graph.at_hand = tables
+            self.graph.provide(grid, device)
 
     def expect(self, call: ModelCall) -> None:
         """Has tables at hand for the grid that these latents lead to. A graph that finds another one does without."""
@@ -88,6 +92,6 @@ class GridReader(Hook):
     def build_tables(self, grid: Grid, device: torch.device) -> bool:
         """Runs while a graph is traced, and never again: no graph contains the building of a table."""
         with real_tensors():
-            for layer in self.graph.at_hand:
-                self.graph.of_grid[layer, grid] = self.tokens.tables_of(layer, grid, device, pin=True)
+            for layer in self.layers:
+                layer.graph.of_grid[grid] = self.tokens.tables_of(layer.number, grid, device, pin=True)
         return True

@@ -19,6 +19,7 @@ from ..tokens.tables import Key, Table, TableCache
 from .attaching import Hook, add_pre_hook, first
 from .checkpointing import Memory, is_recomputing
 from .compiling import is_compiling, is_hook, outside_graphs
+from .graphs import GraphTables
 from .grids import GridReader
 from .patched import PatchedModel
 from .registry import Places
@@ -37,7 +38,7 @@ class LayerHook(Hook):
         self.settings = self.tokens.parts.settings[number]  # in each part of a run
         self.memory = Memory()
         self.hooks_block = False
-        reader.graph.at_hand[number] = []
+        self.graph = GraphTables()
         reader.layers.append(self)
 
     @classmethod
@@ -85,7 +86,7 @@ class LayerHook(Hook):
         """The table for so many tokens, in a graph; None where they are not those of the grid."""
         self.reader.note_graph()
         part = self.tokens.graph.part
-        return None if part is None else self.reader.graph.find(self.number, tokens, part)
+        return None if part is None else self.graph.find(self.reader.graph, tokens, part)
 
     def table_in_call(self, grid: Grid, device: torch.device, call: TokenCall) -> Table | None:
         """The table for a grid, in eager code."""

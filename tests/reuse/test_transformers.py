@@ -105,6 +105,20 @@ def test_a_loop_of_ones_own_with_whatever_comes_between(form: Any):
     assert word_of(patch) == "FFFoFoFoFF"
 
 
+def test_a_cache_of_diffusers_is_refused_and_later_left_alone():
+    settings = part_of_diffusers("FirstBlockCacheConfig", (0, 35))(threshold=1e-9)
+    pipe = tiny.flux()
+    pipe.transformer.enable_cache(settings)
+    cached = tiny.draw_flux(pipe)
+    with pytest.raises(RuntimeError, match=r"a cache of diffusers.*model\.disable_cache\(\) first"):
+        todome.apply(pipe, Reuse(every=2))
+    pipe.transformer.disable_cache()
+    todome.apply(pipe, Reuse(every=2))
+    assert not torch.allclose(tiny.draw_flux(pipe), cached, rtol=1e-4)
+    pipe.transformer.enable_cache(settings)
+    assert tiny.draw_flux(pipe).equal(cached)
+
+
 def test_fewer_keys_stay_refused():
     pipe = tiny.sd3()
     with pytest.raises(todome.NothingToReduce, match="transformer without convolutions"):

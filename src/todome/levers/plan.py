@@ -80,11 +80,15 @@ class Plan:
         what = f"{reduced} of {len(self.layers)} layers reduced" if self.layers else ", ".join(map(str, self.levers))
         return f"Plan: {what}{told}"
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the plan as JSON, whole or not at all."""
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as JSON has it."""
         names = {kind: name for name, kind in LEVERS.items()}
         levers = {names[type(lever)]: settings_of(lever) for lever in self.levers}
-        found = {"todome_plan": SCHEMA, "levers": levers, "conditions": self.conditions, "evidence": self.evidence}
+        return {"todome_plan": SCHEMA, "levers": levers, "conditions": self.conditions, "evidence": self.evidence}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan as JSON, whole or not at all."""
+        found = self.as_dict()
         # in a folder of its own: two that write the same plan must not write the same file
         with TemporaryDirectory(prefix=".", suffix=".part", dir=Path(path).parent) as folder:
             unfinished = Path(folder, "plan.json")

@@ -90,7 +90,6 @@ class Report:
         self.shares: Mapping[str, float] = {}  # the cost of each kind of step
         self.done: dict[int, str] = {}  # the kind of each step, of its first caller
         self.checks: list[tuple[float, float, Tensor]] = []  # sigma, error term, squared error of the output
-        self.why_full = ""
 
     def check(self, line: Line, sigma: float, place: float, value: Tensor) -> None:
         """Compares the prediction for a full step with what was computed, without a look at the result."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import invalid_value
-from ..levers.plan import BROKEN, LEVERS, LeverOrPlan, Plan, lever_of, read_1
+from ..levers.plan import BROKEN, LEVERS, LeverOrPlan, Plan, lever_of, read_1, read_2
 from ..levers.plan import settings_of as fields_of
 from .machine import versions_of
 from .pipelines import format_size
@@ -67,7 +67,7 @@ def settings_infotext(settings: Settings, sampler: str) -> str:
 
 def reduction_to_dict(reduction: LeverOrPlan | None) -> dict[str, Any] | None:
     if isinstance(reduction, Plan):
-        return {"name": "Plan", **vars(reduction), "levers": [reduction_to_dict(one) for one in reduction.levers]}
+        return {"name": "Plan", **reduction.as_dict()}
     return reduction and {"name": type(reduction).__name__, **fields_of(reduction)}
 
 
@@ -81,7 +81,7 @@ def reduction_from_dict(entries: Mapping[str, Any] | None) -> LeverOrPlan | None
     if "layers" in own:  # pictures of todome 0.1
         layers = {name: dict(zip(LAYER_OF_1, layer, strict=True)) for name, layer in own["layers"].items()}
         return read_1({**own, "layers": layers})
-    return Plan(**{**own, "levers": tuple(map(reduction_from_dict, own["levers"]))})
+    return read_2({name: value for name, value in own.items() if name != "todome_plan"})
 
 
 def as_tuple(value: Any) -> Any:
